@@ -1,0 +1,181 @@
+"""The page record: what one page became. The JSON form is a contract (`docs/records.md`).
+
+Plain data; knows no files, models or terminals. Fields are only ever added.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from vlmcli import SCHEMA_VERSION
+
+Status = Literal["ok", "blank", "error", "looped", "timeout"]
+Source = Literal["text-layer", "model", "reuse"]
+ReuseKind = Literal["none", "exact", "verified", "draft", "similar"]
+VerifiedBy = Literal["sha256", "pixel-diff", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One text line: box in pixels of the displayed page (x0, y0, x1, y1; origin top left)."""
+
+    bbox: tuple[int, int, int, int]
+    text: str
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseOrigin:
+    """The page whose result or text served this one."""
+
+    document: str
+    page: int
+    run: str | None = None
+    """`"earlier"` where the result came out of the store, else None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """How an earlier page served this one, and what proved that it may."""
+
+    kind: ReuseKind = "none"
+    origin: ReuseOrigin | None = None
+    verified_by: VerifiedBy | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounts:
+    """Tokens spent on a page. `accepted` of the `drafted` tokens agreed with the model."""
+
+    visual: int = 0
+    prompt: int = 0
+    output: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """Wall-clock seconds per stage. Batched stages are shared out over the pages of the batch."""
+
+    render: float = 0.0
+    encode: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """Why a page failed: a short stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRecord:
+    """Everything vlmcli says about one page. `page` counts from 1."""
+
+    document: str
+    page: int
+    pages: int
+    status: Status
+    text: str = ""
+    source: Source | None = None
+    model: str | None = None
+    width: int = 0
+    height: int = 0
+    dpi: float | None = None
+    downscaled: bool = False
+    blank: bool = False
+    suspect: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    reuse: Reuse = field(default_factory=Reuse)
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+    attempts: int = 0
+    seconds: Seconds = field(default_factory=Seconds)
+    error: ErrorInfo | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the page's text is missing or cut: such pages make the exit code 5."""
+        return self.status in ("error", "looped", "timeout")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the contract, as plain dicts and lists, in the contract's order."""
+        data = asdict(self)
+        reuse = data.pop("reuse")
+        origin = reuse["origin"]
+        if origin is not None and origin["run"] is None:
+            del origin["run"]
+        if data["error"] is None:
+            del data["error"]
+        out: dict[str, Any] = {"schema": SCHEMA_VERSION}
+        for key, value in data.items():
+            if key == "tokens":
+                out["reuse"] = {
+                    "kind": reuse["kind"],
+                    "from": origin,
+                    "verified_by": reuse["verified_by"],
+                }
+            out[key] = value
+        return out
+
+    def to_json(self) -> str:
+        """One line of JSON without a line break; equal records give equal bytes."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(", ", ": "))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "PageRecord":
+        """Inverse of `to_dict`. Unknown fields are ignored: they come from a newer vlmcli.
+
+        Raises:
+            KeyError, TypeError, ValueError: the mapping is not a page record.
+        """
+        reuse = data.get("reuse") or {}
+        origin = reuse.get("from")
+        error = data.get("error")
+        return cls(
+            document=data["document"],
+            page=data["page"],
+            pages=data["pages"],
+            status=data["status"],
+            text=data["text"],
+            source=data.get("source"),
+            model=data.get("model"),
+            width=data.get("width", 0),
+            height=data.get("height", 0),
+            dpi=data.get("dpi"),
+            downscaled=data.get("downscaled", False),
+            blank=data.get("blank", False),
+            suspect=tuple(data.get("suspect", ())),
+            lines=tuple(
+                Line(
+                    bbox=tuple(line["bbox"]), text=line["text"], confidence=line.get("confidence")
+                )
+                for line in data.get("lines", ())
+            ),
+            reuse=Reuse(
+                kind=reuse.get("kind", "none"),
+                origin=None
+                if origin is None
+                else ReuseOrigin(
+                    document=origin["document"], page=origin["page"], run=origin.get("run")
+                ),
+                verified_by=reuse.get("verified_by"),
+            ),
+            tokens=TokenCounts(**_known(TokenCounts, data.get("tokens"))),
+            attempts=data.get("attempts", 0),
+            seconds=Seconds(**_known(Seconds, data.get("seconds"))),
+            error=None if error is None else ErrorInfo(**_known(ErrorInfo, error)),
+        )
+
+    def without_timings(self) -> "PageRecord":
+        """The record with its seconds zeroed: what two runs of one job must agree on."""
+        return replace(self, seconds=Seconds())
+
+
+def _known(cls: type, data: Mapping[str, Any] | None) -> dict[str, Any]:
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {key: value for key, value in (data or {}).items() if key in names}
