@@ -1,0 +1,31 @@
+"""What every family's geometry function returns.
+
+Integers alone: no pixels are read or resized here, and torch is never imported.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageGeometry:
+    """How one picture becomes patches and prompt positions. Sizes in pixels."""
+
+    width: int
+    height: int
+    """Size that the picture is resized to: of the whole canvas where it is cut into tiles."""
+    grid_thw: tuple[int, int, int]
+    """Patches as the encoder sees them: (time, rows, columns); (tiles, rows, columns) per tile
+    where the family cuts tiles, the overview tile counted."""
+    num_patches: int
+    """Rows that enter the vision encoder."""
+    num_tokens: int
+    """Prompt positions that the encoder's output fills, learned line breaks included."""
+    num_markers: int = 0
+    """Text tokens that the family's template writes between the rows or tiles of one picture."""
+    tiles: tuple[int, int] = (1, 1)
+    """(rows, columns) of tiles, without the overview tile."""
+
+    @property
+    def num_positions(self) -> int:
+        """KV positions that the picture takes: visual tokens and the markers between them."""
+        return self.num_tokens + self.num_markers
