@@ -4,12 +4,74 @@ The planner and the preprocessor call the same functions, so that a plan made fr
 plan of the pixels that come later. No pixels, no files, no torch.
 """
 
+from vlmcli.engine.geometry.anyres import (
+    LIGHTON_OCR,
+    LLAVA_ONEVISION,
+    PIXTRAL,
+    LlavaOneVisionConfig,
+    PixtralConfig,
+    llava_onevision,
+    pixtral,
+)
 from vlmcli.engine.geometry.base import ImageGeometry
 from vlmcli.engine.geometry.smart_resize import (
+    GLM4V,
+    PADDLEOCR_VL,
     QWEN2_VL,
     SmartResizeConfig,
+    glm4v,
+    paddleocr_vl,
     qwen2_vl,
     smart_resize,
 )
+from vlmcli.engine.geometry.tiles import (
+    DEEPSEEK_OCR,
+    DEEPSEEK_OCR2,
+    GRANITE_DOCLING,
+    IDEFICS3,
+    INTERNVL,
+    SMOLVLM,
+    DeepSeekOcrConfig,
+    GraniteDoclingConfig,
+    Idefics3Config,
+    TileConfig,
+    deepseek_ocr,
+    deepseek_ocr2,
+    granite_docling,
+    idefics3,
+    internvl,
+)
 
-__all__ = ["QWEN2_VL", "ImageGeometry", "SmartResizeConfig", "qwen2_vl", "smart_resize"]
+__all__ = [
+    "DEEPSEEK_OCR",
+    "DEEPSEEK_OCR2",
+    "GLM4V",
+    "GRANITE_DOCLING",
+    "IDEFICS3",
+    "INTERNVL",
+    "LIGHTON_OCR",
+    "LLAVA_ONEVISION",
+    "PADDLEOCR_VL",
+    "PIXTRAL",
+    "QWEN2_VL",
+    "SMOLVLM",
+    "DeepSeekOcrConfig",
+    "GraniteDoclingConfig",
+    "Idefics3Config",
+    "ImageGeometry",
+    "LlavaOneVisionConfig",
+    "PixtralConfig",
+    "SmartResizeConfig",
+    "TileConfig",
+    "deepseek_ocr",
+    "deepseek_ocr2",
+    "glm4v",
+    "granite_docling",
+    "idefics3",
+    "internvl",
+    "llava_onevision",
+    "paddleocr_vl",
+    "pixtral",
+    "qwen2_vl",
+    "smart_resize",
+]

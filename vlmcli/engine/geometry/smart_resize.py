@@ -30,7 +30,14 @@ class SmartResizeConfig:
 
 
 QWEN2_VL = SmartResizeConfig()
-"""Class defaults of transformers; a checkpoint's preprocessor_config.json wins."""
+"""Class defaults of transformers, as all below; a checkpoint's preprocessor_config.json wins."""
+
+PADDLEOCR_VL = SmartResizeConfig(
+    temporal_patch_size=1, min_pixels=384 * 384, max_pixels=1536 * 1536
+)
+
+GLM4V = SmartResizeConfig(min_pixels=112 * 112, max_pixels=28 * 28 * 15_000)
+"""GLM compares its limits with the pixels of `temporal_patch_size` frames, also for one picture."""
 
 
 def smart_resize(
@@ -68,6 +75,49 @@ def qwen2_vl(width: int, height: int, config: SmartResizeConfig = QWEN2_VL) -> I
     return _on_grid(
         smart_resize(height, width, config.factor, config.min_pixels, config.max_pixels), config
     )
+
+
+def paddleocr_vl(
+    width: int, height: int, config: SmartResizeConfig = PADDLEOCR_VL
+) -> ImageGeometry:
+    """PaddleOCR-VL: a side shorter than one token is first scaled up to it, the other in step.
+
+    Raises:
+        PageError: the sides then differ by more than a factor of 200.
+    """
+    assert width > 0 and height > 0, "a picture has pixels"
+    if height < config.factor:
+        width, height = round(width * config.factor / height), config.factor
+    if width < config.factor:
+        width, height = config.factor, round(height * config.factor / width)
+    return qwen2_vl(width, height, config)
+
+
+def glm4v(width: int, height: int, config: SmartResizeConfig = GLM4V) -> ImageGeometry:
+    """GLM-4.1V, GLM-4.6V, GLM-OCR: limits count the pixels of all frames of one temporal patch.
+
+    Raises:
+        PageError: the sides differ by more than a factor of 200.
+    """
+    assert width > 0 and height > 0, "a picture has pixels"
+    factor, frames = config.factor, config.temporal_patch_size
+    if height < factor or width < factor:
+        scale = max(factor / height, factor / width)
+        width, height = int(width * scale), int(height * scale)
+    _check_aspect_ratio(height, width)
+    rows, columns = round(height / factor), round(width / factor)
+    volume = frames * rows * columns * factor * factor
+    if volume > config.max_pixels:
+        scale = math.sqrt(frames * height * width / config.max_pixels)
+        rows = max(1, math.floor(height / scale / factor))
+        columns = max(1, math.floor(width / scale / factor))
+    elif volume < config.min_pixels:
+        scale = math.sqrt(config.min_pixels / (frames * height * width))
+        rows, columns = (
+            math.ceil(height * scale / factor),
+            math.ceil(width * scale / factor),
+        )
+    return _on_grid((rows * factor, columns * factor), config)
 
 
 def _on_grid(size: tuple[int, int], config: SmartResizeConfig) -> ImageGeometry:
