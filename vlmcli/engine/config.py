@@ -1,0 +1,168 @@
+"""What the engine is told (`EngineConfig`) and what a checkpoint says of itself (`ModelConfig`).
+
+Frozen values, resolved once. Torch stays out: dtypes and devices are names here. Reading a family's
+config.json is the business of its file under `engine/models`; this one holds the result.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vlmcli.engine.geometry import SmartResizeConfig
+from vlmcli.errors import ModelError
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
+BlockKind = Literal["vision", "text"]
+DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Every bound of the engine. Pools are bounded in bytes, batches in tokens and sequences."""
+
+    block_size: int = 16
+    """KV tokens per block."""
+    kv_cache_bytes: int = 64 << 20
+    """All KV blocks of all layers together."""
+    encoder_cache_bytes: int = 32 << 20
+    """Visual embeddings kept beyond the request that made them."""
+    vision_cache_bytes: int = 16 << 20
+    """Share of the KV pool that blocks of finished requests' image prefixes may keep."""
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 8192
+    """Query tokens (prompt chunks, drafts and decode rows) in one step."""
+    max_encoder_tokens: int = 4096
+    """Visual tokens encoded in one step."""
+    max_draft_tokens: int = 96
+    """Draft tokens verified for one sequence in one step."""
+    device: str = "cpu"
+    dtype: DtypeName = "auto"
+    """Weights, activations and KV; auto is float32 on the CPU, elsewhere the checkpoint's own."""
+    seed: int = 0
+    enable_prefix_caching: bool = True
+    enable_drafts: bool = True
+    enable_graphs: bool = True
+    """Decode batches go through padded buckets: captured on CUDA, run eagerly on the CPU."""
+    decode_buckets: tuple[int, ...] = DECODE_BUCKETS
+    num_threads: int | None = None
+    """Threads of torch; None leaves them as they are."""
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_encoder_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("kv_cache_bytes", "encoder_cache_bytes", "vision_cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+        if sorted(set(self.decode_buckets)) != list(self.decode_buckets):
+            raise ValueError("decode_buckets must ascend")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeConfig:
+    """Rotary positions: `sections` count the frequencies of time, row and column (M-RoPE)."""
+
+    theta: float
+    sections: tuple[int, ...] | None = None
+    """None for plain 1-D positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextConfig:
+    """A pre-norm decoder with grouped-query attention and a gated MLP."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    rope: RopeConfig
+    qkv_bias: bool
+    tie_word_embeddings: bool
+
+    def kv_bytes_per_token(self, itemsize: int) -> int:
+        """Key and value of one token over all layers, for elements of `itemsize` bytes."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """A pre-norm vision transformer over square patches, and the merger behind it."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    out_hidden_size: int
+    in_channels: int
+    patch_size: int
+    temporal_patch_size: int
+    merge_size: int
+    activation: Activation
+    norm_eps: float
+    rope_theta: float
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorConfig:
+    """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
+
+    geometry: SmartResizeConfig
+    rescale_factor: float
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    resample: int
+    """Pillow's number of the resampling filter; 3 is bicubic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One checkpoint, parsed: what the runner, the scheduler and the reader need to know."""
+
+    model_type: str
+    """Family name in transformers."""
+    text: TextConfig
+    vision: VisionConfig
+    processor: ProcessorConfig
+    image_token_id: int
+    vision_start_token_id: int
+    vision_end_token_id: int
+    eos_token_ids: tuple[int, ...]
+    dtype: str
+    """The weights' own dtype, for `EngineConfig.dtype = "auto"` off the CPU."""
+
+    @property
+    def uses_mrope(self) -> bool:
+        """Whether image tokens have (time, row, column) positions."""
+        return self.text.rope.sections is not None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file of a checkpoint.
+
+    Raises:
+        ModelError: the file is missing, unreadable, or holds no object.
+    """
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"not a complete checkpoint: {file} is missing",
+            remedy="give a directory in Hugging Face format",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {file}: {error}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"cannot read {file}: not a JSON object")
+    return data

@@ -1,0 +1,83 @@
+"""The engine's tensor operations behind one interface, `Ops`; `reference` defines each of them.
+
+Importing this package loads no torch. Nothing under kernels knows requests, models or files.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+
+class Ops(Protocol):
+    """What a set of kernels offers. Contracts (shapes, edge cases) stand in `kernels.reference`.
+
+    A plan is what attention prepares once per step and uses in every layer; only the ops that made
+    it know what is in it.
+    """
+
+    def rms_norm(self, x: "Tensor", weight: "Tensor", eps: float) -> "Tensor":
+        """Root-mean-square norm over the last dimension."""
+
+    def add_rms_norm(
+        self, x: "Tensor", residual: "Tensor", weight: "Tensor", eps: float
+    ) -> "Tensor":
+        """Add `x` to `residual` in place, return the norm of the sum."""
+
+    def has_adjacent_rotary(self, dtype: "Any", device_type: str) -> bool:
+        """Whether weights should be laid out so that rotary pairs lie side by side."""
+
+    def rotary_(self, x: "Tensor", cos: "Tensor", sin: "Tensor", *, adjacent: bool) -> None:
+        """Rotate the pairs of each head in place."""
+
+    def silu_and_mul(self, x: "Tensor") -> "Tensor":
+        """`silu(x[:, :n]) * x[:, n:]`."""
+
+    def store_kv(
+        self,
+        key: "Tensor",
+        value: "Tensor",
+        key_cache: "Tensor",
+        value_cache: "Tensor",
+        slot_mapping: "Tensor",
+    ) -> None:
+        """Write keys and values to their slots; slot −1 writes nowhere."""
+
+    def plan_paged(
+        self,
+        block_tables: "npt.NDArray[np.int32]",
+        context_lens: "npt.NDArray[np.int32]",
+        cu_seqlens_q: "npt.NDArray[np.int32]",
+        block_size: int,
+        like: "Tensor",
+    ) -> Any:
+        """Prepare causal attention of a ragged batch over block tables."""
+
+    def plan_decode(
+        self, block_tables: "Tensor", context_lens: "Tensor", block_size: int, like: "Tensor"
+    ) -> Any:
+        """Prepare one query row per sequence, by tensor operations of fixed shape alone."""
+
+    def paged_attention(
+        self, query: "Tensor", key_cache: "Tensor", value_cache: "Tensor", plan: Any, scale: float
+    ) -> "Tensor":
+        """Causal attention over the block tables of a plan."""
+
+    def varlen_attention(
+        self,
+        query: "Tensor",
+        key: "Tensor",
+        value: "Tensor",
+        cu_seqlens: "npt.NDArray[np.int32]",
+        scale: float,
+    ) -> "Tensor":
+        """Bidirectional attention within each of several packed sequences."""
+
+
+def load_ops() -> Ops:
+    """The kernels to use; imports torch."""
+    from vlmcli.kernels import reference
+
+    return reference
