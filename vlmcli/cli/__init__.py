@@ -1,0 +1,1 @@
+"""The command line: options, streams, progress, and where errors become exit codes."""

@@ -1,0 +1,297 @@
+"""Every option of the command line, declared once: name, help text, panel and parser.
+
+Defaults stand in `options.OcrOptions` alone; here an option that was not given is None or empty.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+
+from vlmcli.errors import UsageError
+from vlmcli.options import (
+    Format,
+    ProgressMode,
+    ReuseMode,
+    TextLayerMode,
+    parse_size,
+)
+
+_READING = "Reading"
+_MACHINE = "Machine"
+_RUNNING = "Running"
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def _device(text: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) is None:
+        raise UsageError(f"not a device: {text!r}", remedy="give auto, cpu, cuda or cuda:N")
+    return text
+
+
+def parse_format(text: str) -> Format:
+    """An output format by name.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    for name in FORMATS:
+        if name == text:
+            return name
+    raise UsageError(f"not a format: {text!r}", remedy=f"choose one of {', '.join(FORMATS)}")
+
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...",
+        help="PDF or image files, directories (read recursively), or - for stdin.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="A file for all documents; a directory (exists, ends with /, or has no suffix while "
+        "there are several documents) for one file each. Default: stdout.",
+        show_default=False,
+    ),
+]
+Formats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(FORMATS),
+        autocompletion=lambda: list(FORMATS),
+        help="Output format; may be repeated. Default: text.",
+        show_default=False,
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume/--no-resume", help="Go on with an interrupted run of the same command."),
+]
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME|PATH",
+        envvar="VLMCLI_MODEL",
+        help="Built-in model or directory of a checkpoint.",
+        rich_help_panel=_READING,
+    ),
+]
+Pages = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="Pages to read, from 1, as in 1,3-5,7-end. Default: all.",
+        rich_help_panel=_READING,
+        show_default=False,
+    ),
+]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        envvar="VLMCLI_PASSWORD",
+        help="Password of encrypted PDFs. Other users can see it in the process list: prefer the "
+        "variable or a file.",
+        rich_help_panel=_READING,
+        show_default=False,
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File whose first line is the password.",
+        rich_help_panel=_READING,
+        show_default=False,
+    ),
+]
+TextLayer = Annotated[
+    TextLayerMode,
+    typer.Option(
+        help="A page's own text: used where it is sound (auto), never (ignore), always and no "
+        "model (only), or as a draft that the model verifies (draft).",
+        rich_help_panel=_READING,
+    ),
+]
+Dpi = Annotated[
+    int,
+    typer.Option(
+        min=36,
+        max=1200,
+        help="Resolution for rendering PDF pages; images keep their own.",
+        rich_help_panel=_READING,
+    ),
+]
+MaxPixels = Annotated[
+    int,
+    typer.Option(
+        min=10_000,
+        metavar="N",
+        help="Larger pages are read at a lower resolution and marked downscaled.",
+        rich_help_panel=_READING,
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Most tokens of one answer. Default: what the model allows.",
+        rich_help_panel=_READING,
+        show_default=False,
+    ),
+]
+Reuse = Annotated[
+    ReuseMode,
+    typer.Option(
+        help="Which repeated pages are not read again: none (off), equal pixels (exact), also "
+        "those proven equal (verified) or much alike (similar).",
+        rich_help_panel=_READING,
+    ),
+]
+Drafts = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|off|LIST",
+        help="Sources of drafted text. Drafts save time and never change a text.",
+        rich_help_panel=_READING,
+    ),
+]
+
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda[:N]",
+        parser=_device,
+        help="Where the model runs.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+DtypeOption = Annotated[
+    Dtype, typer.Option("--dtype", help="Number format of the model.", rich_help_panel=_MACHINE)
+]
+MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SIZE",
+        parser=parse_size,
+        help="Refuse jobs that need more memory, as in 4GiB; exit 6.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+VisionCache = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SIZE",
+        parser=parse_size,
+        help="Memory for keeping image results within the run, as in 512MiB.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        metavar="N",
+        help="Processes that render pages. Default: by the machine.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Threads of the model. Default: by the machine.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+Cache = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Keep results on disk and use those of earlier runs.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+
+PageTimeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="Give up a page after this time; its record says timeout.",
+        rich_help_panel=_RUNNING,
+        show_default=False,
+    ),
+]
+Retries = Annotated[
+    int,
+    typer.Option(min=0, help="Further attempts at a page that failed.", rich_help_panel=_RUNNING),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Refuse damaged files instead of repairing them.", rich_help_panel=_RUNNING
+    ),
+]
+FailFast = Annotated[
+    bool,
+    typer.Option(
+        "--fail-fast",
+        help="Stop at the first page or document that fails.",
+        rich_help_panel=_RUNNING,
+    ),
+]
+Progress = Annotated[
+    ProgressMode,
+    typer.Option(
+        help="On stderr: drawn on a terminal (auto, rich), one JSON event a page (json), or none.",
+        rich_help_panel=_RUNNING,
+    ),
+]
+Stats = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the run's figures as JSON.",
+        rich_help_panel=_RUNNING,
+        show_default=False,
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Errors only.", rich_help_panel=_RUNNING)
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        metavar="",
+        help="Say more; twice for details.",
+        rich_help_panel=_RUNNING,
+        show_default=False,
+    ),
+]

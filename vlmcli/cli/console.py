@@ -1,0 +1,85 @@
+"""The two streams: results alone on stdout, everything said to people on stderr.
+
+`take_stdout` guards at the level of file descriptors, because C libraries and child processes print
+without asking Python. Never prints a control character that came out of a file name or a document.
+"""
+
+import io
+import logging
+import os
+import sys
+
+from vlmcli.errors import OutputError
+
+
+def take_stdout() -> io.FileIO:
+    """Take standard output away from everybody else, until the process ends.
+
+    From here on descriptor 1 is standard error, for Python, C libraries and children alike. It is
+    not given back: C libraries keep text in buffers of their own until the process ends.
+
+    Returns:
+        An unbuffered stream that only its holder can write to.
+
+    Raises:
+        OutputError: standard output is closed.
+    """
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    try:
+        private = os.dup(1)
+    except OSError as error:
+        raise OutputError("standard output is closed", remedy="name a file with -o") from error
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.close(silence)
+    return io.FileIO(private, "wb")
+
+
+def printable(text: str) -> str:
+    r"""One line that is safe on a terminal: what cannot be printed is written as an escape."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def say(text: str) -> None:
+    """One line to the user. A stderr that is closed or gone is no reason to fail."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+
+
+def is_terminal() -> bool:
+    """Whether stderr is a terminal on which lines can be redrawn."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:
+        return False
+
+
+class _SayHandler(logging.Handler):
+    """Sends log lines the way of all other messages, wherever stderr points at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say the line; a traceback keeps its own lines."""
+        for line in self.format(record).splitlines():
+            say(line)
+
+
+def set_up_logging(verbose: int, *, quiet: bool) -> None:
+    """Logs of vlmcli itself on stderr: warnings, with -v progress of stages, with -vv details."""
+    level = logging.ERROR if quiet else max(logging.DEBUG, logging.WARNING - 10 * verbose)
+    logger = logging.getLogger("vlmcli")
+    logger.setLevel(level)
+    logger.propagate = False
+    handler = _SayHandler()
+    handler.setFormatter(logging.Formatter("vlmcli: %(message)s"))
+    logger.handlers = [handler]

@@ -1,0 +1,134 @@
+"""`vlmcli ocr`: from the command line to `OcrOptions` and into the pipeline.
+
+Checks what can be checked without opening anything, takes stdout, and imports the pipeline last.
+"""
+
+from pathlib import Path
+
+import typer
+
+from vlmcli.cli import arguments as a
+from vlmcli.cli.console import set_up_logging, take_stdout
+from vlmcli.cli.progress import make_reporter
+from vlmcli.errors import InputError, UsageError
+from vlmcli.options import OcrOptions
+
+_DEFAULTS = OcrOptions(inputs=())
+
+
+def ocr(
+    inputs: a.Inputs,
+    output: a.Output = _DEFAULTS.output,
+    formats: a.Formats = None,
+    overwrite: a.Overwrite = _DEFAULTS.overwrite,
+    resume: a.Resume = _DEFAULTS.resume,
+    model: a.Model = _DEFAULTS.model,
+    pages: a.Pages = _DEFAULTS.pages,
+    password: a.Password = None,
+    password_file: a.PasswordFile = None,
+    text_layer: a.TextLayer = _DEFAULTS.text_layer,
+    dpi: a.Dpi = _DEFAULTS.dpi,
+    max_pixels: a.MaxPixels = _DEFAULTS.max_pixels,
+    max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
+    reuse: a.Reuse = _DEFAULTS.reuse,
+    drafts: a.Drafts = _DEFAULTS.drafts,
+    device: a.Device = _DEFAULTS.device,
+    dtype: a.DtypeOption = "auto",
+    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
+    jobs: a.Jobs = _DEFAULTS.jobs,
+    threads: a.Threads = _DEFAULTS.threads,
+    cache: a.Cache = _DEFAULTS.cache,
+    page_timeout: a.PageTimeout = _DEFAULTS.page_timeout,
+    retries: a.Retries = _DEFAULTS.retries,
+    strict: a.Strict = _DEFAULTS.strict,
+    fail_fast: a.FailFast = _DEFAULTS.fail_fast,
+    progress: a.Progress = _DEFAULTS.progress,
+    stats: a.Stats = _DEFAULTS.stats,
+    quiet: a.Quiet = _DEFAULTS.quiet,
+    verbose: a.Verbose = _DEFAULTS.verbose,
+) -> None:
+    """Read documents: every page's text, in order, on stdout or into files."""
+    run(
+        OcrOptions(
+            inputs=tuple(inputs),
+            output=output,
+            formats=tuple(map(a.parse_format, formats)) if formats else _DEFAULTS.formats,
+            model=model,
+            pages=pages,
+            password=_password(password, password_file),
+            dpi=dpi,
+            max_pixels=max_pixels,
+            device=device,
+            dtype=dtype,
+            text_layer=text_layer,
+            drafts=drafts,
+            reuse=reuse,
+            max_tokens=max_tokens,
+            max_memory=max_memory,
+            vision_cache=vision_cache,
+            page_timeout=page_timeout,
+            retries=retries,
+            jobs=jobs,
+            threads=threads,
+            resume=resume,
+            cache=cache,
+            overwrite=overwrite,
+            strict=strict,
+            fail_fast=fail_fast,
+            progress=progress,
+            stats=stats,
+            quiet=quiet,
+            verbose=verbose,
+        )
+    )
+
+
+def run(options: OcrOptions) -> None:
+    """Run the job and leave with its exit code.
+
+    Raises:
+        typer.Exit: always, unless an error or a signal ends the job.
+    """
+    _check(options)
+    stdout = take_stdout()
+    set_up_logging(options.verbose, quiet=options.quiet)
+    reporter = make_reporter(options)
+    closing_line = ""
+    try:
+        from vlmcli.pipeline import run_ocr
+
+        summary = run_ocr(options, stdout=stdout, reporter=reporter)
+        closing_line = summary.line()
+    except KeyboardInterrupt as error:
+        if options.output is not None:
+            error.add_note("run the same command with --resume to go on")
+        raise
+    finally:
+        reporter.finish(closing_line)
+    raise typer.Exit(summary.exit_code)
+
+
+def _check(options: OcrOptions) -> None:
+    """Refuse what contradicts itself before anything is opened."""
+    if any(not item for item in options.inputs):
+        raise UsageError("an input's name is empty")
+    if options.inputs.count("-") > 1:
+        raise UsageError("standard input can be read once only", remedy="give - once")
+
+
+def _password(password: str | None, file: Path | None) -> str | None:
+    """The password, from the file if one was named."""
+    if file is None:
+        return password
+    if password is not None:
+        raise UsageError(
+            "a password was given twice", remedy="give --password-file or --password, not both"
+        )
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return stream.readline().rstrip("\r\n")
+    except FileNotFoundError as error:
+        raise InputError(f"no such password file: {file}", code="missing") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the password file {file}: {error}") from error
