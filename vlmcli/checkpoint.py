@@ -1,0 +1,121 @@
+"""What a model directory says about itself, read without torch: enough to plan a job and key a cache.
+
+Knows directories and JSON, no tensors. Whether the weights match their config is found out by the
+engine's loader, later.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vlmcli.errors import ModelError
+
+BUILT_IN = "nano"
+_CHUNK = 1 << 20
+_WHOLE_FILE_LIMIT = 256 << 20
+"""Weights up to this size are hashed whole; of larger files the header and the size must do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineSpec:
+    """How a line reader wants its crops, in pixels."""
+
+    height: int
+    max_width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A model that is there: where, which revision, and how it reads."""
+
+    name: str
+    path: Path
+    revision: str
+    model_type: str
+    reads: Literal["lines", "page"]
+    line: LineSpec
+
+    @property
+    def label(self) -> str:
+        """`model` of page records: name and revision."""
+        return f"{self.name}@{self.revision}"
+
+
+def built_in_path() -> Path:
+    """Directory of the model inside the package."""
+    return Path(__file__).parent / "nano"
+
+
+def find_checkpoint(model: str) -> Checkpoint:
+    """The checkpoint that `--model` names: the built-in one, or a directory.
+
+    Raises:
+        ModelError: there is no such model, or its config cannot be read.
+    """
+    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
+    if not path.is_dir():
+        raise ModelError(
+            f"model not found: {model}",
+            remedy=f"give a directory with config.json and *.safetensors, or use '{BUILT_IN}'",
+        )
+    config = _read_json(path / "config.json")
+    reading = _read_json(path / "vlmcli.json") if (path / "vlmcli.json").is_file() else {}
+    return Checkpoint(
+        name=model if model == BUILT_IN else path.resolve().name,
+        path=path,
+        revision=revision_of(path),
+        model_type=str(config.get("model_type", "unknown")),
+        reads="lines" if reading.get("reads") == "lines" else "page",
+        line=LineSpec(
+            height=int(reading.get("line_height", 28)),
+            max_width=int(reading.get("max_line_width", 1120)),
+        ),
+    )
+
+
+def revision_of(path: Path) -> str:
+    """Twelve hex digits over every file that can change what the model says.
+
+    Configuration, tokenizer and weights are hashed; very large weight files by their safetensors
+    header and size, since hashing them would take longer than loading.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors"))
+    try:
+        for file in files:
+            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            _hash_file(digest, file)
+    except OSError as error:
+        raise ModelError(f"cannot read model file {error.filename}: {error.strerror}") from error
+    return digest.hexdigest()[:12]
+
+
+def _hash_file(digest: "hashlib._Hash", file: Path) -> None:
+    limit = file.stat().st_size
+    with file.open("rb") as stream:
+        if limit > _WHOLE_FILE_LIMIT:
+            limit = 8 + int.from_bytes(stream.read(8), "little")
+            stream.seek(0)
+        while limit > 0 and (block := stream.read(min(_CHUNK, limit))):
+            digest.update(block)
+            limit -= len(block)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"not a model directory: {file.parent} has no {file.name}",
+            remedy="give a directory in Hugging Face format",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {file}: {error}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"cannot read {file}: not a JSON object")
+    return data

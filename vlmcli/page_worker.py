@@ -1,0 +1,63 @@
+"""The inside of a page worker: a loop that opens documents and prepares pages, one task at a time.
+
+Runs in a child process of `workers.WorkerPool`; ends when the other side of its connection is gone.
+Keeps the last document open, nothing else.
+"""
+
+import signal
+from multiprocessing.connection import Connection
+
+import cv2
+
+from vlmcli.documents.prepare import prepare_page
+from vlmcli.documents.source import Document, Source, open_document
+from vlmcli.errors import VlmcliError
+from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
+
+
+class _OpenDocuments:
+    """Holds the last opened document, since pages of one document come one after another."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Source, bool] | None = None
+        self._document: Document | None = None
+
+    def get(self, source: Source, password: str | None, *, strict: bool = False) -> Document:
+        if self._document is None or self._key is None or self._key[0] != source:
+            if self._document is not None:
+                self._document.close()
+                self._document = None
+            self._document = open_document(source, password=password, strict=strict)
+            self._key = (source, strict)
+        return self._document
+
+
+def answer(documents: _OpenDocuments, task: Task) -> Outcome:
+    """Do one task; a `VlmcliError` of the document becomes a `Failure` that carries it."""
+    try:
+        if isinstance(task, OpenTask):
+            document = documents.get(task.source, task.password, strict=task.strict)
+            pages = tuple(document.page(index) for index in range(document.num_pages))
+            return OpenedDocument(source=task.source, pages=pages, warnings=document.warnings)
+        document = documents.get(task.source, task.password)
+        assert isinstance(task, PageTask)
+        return prepare_page(document, task.index, task.spec)
+    except VlmcliError as error:
+        return Failure(kind="error", message=error.message, error=error)
+
+
+def main(fd: int) -> None:
+    """Serve tasks from the socket `fd` until its other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(1)
+    connection = Connection(fd)
+    documents = _OpenDocuments()
+    while True:
+        try:
+            task = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            connection.send(answer(documents, task))
+        except BrokenPipeError:
+            return

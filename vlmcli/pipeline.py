@@ -1,0 +1,220 @@
+"""`run_ocr`: one job from its options to its summary.
+
+Ties the parts together in the order that loses nothing: outputs are checked before anything is read,
+the journal is open before the first page, results are published last. The loop itself is `job`.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
+from vlmcli.documents.prepare import PrepareSpec
+from vlmcli.documents.source import RenderSpec, Source, iter_sources
+from vlmcli.errors import ExitCode, InputError
+from vlmcli.job import OcrJob, Tally
+from vlmcli.journal import Journal, job_fingerprint
+from vlmcli.options import OcrOptions
+from vlmcli.outputs.sink import RecordSink
+from vlmcli.outputs.targets import OutputPlan, plan_outputs
+from vlmcli.reading import Reader
+from vlmcli.report import JobSummary, Reporter
+from vlmcli.results import PageRecord
+
+MakeReader = Callable[[Checkpoint, OcrOptions], Reader]
+_NO_LINES = LineSpec(height=28, max_width=1120)
+
+
+def run_ocr(
+    options: OcrOptions,
+    *,
+    stdout: BinaryIO,
+    reporter: Reporter,
+    make_reader: MakeReader | None = None,
+) -> JobSummary:
+    """Read documents as `options` say.
+
+    Args:
+        options: the job.
+        stdout: takes the results where no output file is named.
+        reporter: is told what happens.
+        make_reader: turns a checkpoint into a reader; our own engine if None.
+
+    Returns:
+        Counts, and the exit code: OK, or PARTIAL if pages failed; where no document could be read
+        at all, the code of the first one's fault.
+
+    Raises:
+        VlmcliError: nothing could be done: see the subclasses in `errors`.
+    """
+    started = time.monotonic()
+    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    with contextlib.closing(iter_sources(options.inputs)) as found:
+        sources = _all_sources(found)
+        named = [(source.name, source.path) for source in sources]
+        plan = plan_outputs(options, named)
+        with _journal(plan, options, named, checkpoint) as journal:
+            tally, stats = _run(
+                options, sources, plan, journal, checkpoint, make_reader, stdout, reporter
+            )
+    summary = _summary(tally, len(sources), time.monotonic() - started)
+    if options.stats is not None:
+        _write_stats(Path(options.stats), summary, stats)
+    return summary
+
+
+def _all_sources(found: Iterator[Source]) -> list[Source]:
+    sources = list(found)
+    if not sources:
+        raise InputError("no documents there", remedy="name PDFs, images or folders with some")
+    return sources
+
+
+@contextlib.contextmanager
+def _journal(
+    plan: OutputPlan,
+    options: OcrOptions,
+    named: list[tuple[str, Path]],
+    checkpoint: Checkpoint | None,
+) -> Iterator[Journal | None]:
+    """The job's journal, removed when the job is done and kept when it is not."""
+    if plan.journal_path is None:
+        yield None
+        return
+    model = checkpoint.label if checkpoint else None
+    journal = Journal.open(
+        plan.journal_path,
+        fingerprint=job_fingerprint(options, named, model=model),
+        resume=options.resume,
+        overwrite=options.overwrite,
+    )
+    try:
+        yield journal
+    except BaseException:
+        journal.close()
+        raise
+    journal.remove()
+
+
+def _run(
+    options: OcrOptions,
+    sources: list[Source],
+    plan: OutputPlan,
+    journal: Journal | None,
+    checkpoint: Checkpoint | None,
+    make_reader: MakeReader | None,
+    stdout: BinaryIO,
+    reporter: Reporter,
+) -> tuple[Tally, dict[str, float]]:
+    sink = RecordSink(plan, stdout)
+    meter = _Meter()
+
+    def record_done(record: PageRecord) -> None:
+        meter.add(record)
+        if journal is not None:
+            journal.append(record)
+
+    def load_reader() -> Reader:
+        assert checkpoint is not None, "a page asked for a model in a job without one"
+        return (make_reader or _own_reader)(checkpoint, options)
+
+    job = OcrJob(
+        options,
+        sources,
+        spec=prepare_spec(options, checkpoint),
+        make_reader=load_reader,
+        model=checkpoint.label if checkpoint else "",
+        done=journal.done if journal is not None else {},
+        on_record=record_done,
+        on_next=sink.write,
+        reporter=reporter,
+    )
+    try:
+        sink.begin()
+        job.run()
+        sink.finish()
+    except BaseException:
+        sink.abort()
+        raise
+    finally:
+        engine = job.close()
+    return job.tally, meter.seconds | engine
+
+
+def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
+    """What the page workers are to do for this job."""
+    line = checkpoint.line if checkpoint else _NO_LINES
+    return PrepareSpec(
+        render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
+        text_layer=options.text_layer,
+        reads=checkpoint.reads if checkpoint else "lines",
+        line_height=line.height,
+        max_line_width=line.max_width,
+    )
+
+
+def _own_reader(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
+    # Imports torch: only a job with a page for the model pays for that.
+    from vlmcli.reader import load_reader
+
+    return load_reader(checkpoint, options)
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Seconds per stage, summed over the pages of this run."""
+
+    render: float = 0.0
+    encode: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+
+    def add(self, record: PageRecord) -> None:
+        self.render += record.seconds.render
+        self.encode += record.seconds.encode
+        self.prefill += record.seconds.prefill
+        self.decode += record.seconds.decode
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {
+            f"seconds_{name}": round(getattr(self, name), 3)
+            for name in ("render", "encode", "prefill", "decode")
+        }
+
+
+def _summary(tally: Tally, num_documents: int, seconds: float) -> JobSummary:
+    errors = tally.document_errors
+    exit_code = ExitCode.PARTIAL if tally.num_failed else ExitCode.OK
+    if errors and len(errors) == num_documents:
+        exit_code = errors[0].exit_code
+    return JobSummary(
+        pages=tally.num_pages,
+        failed=tally.num_failed,
+        blank=tally.num_blank,
+        resumed=tally.num_resumed,
+        documents=num_documents,
+        seconds=seconds,
+        exit_code=exit_code,
+    )
+
+
+def _write_stats(path: Path, summary: JobSummary, stats: dict[str, float]) -> None:
+    from vlmcli.outputs.files import AtomicFile
+
+    data = {
+        "pages": summary.pages,
+        "failed": summary.failed,
+        "blank": summary.blank,
+        "resumed": summary.resumed,
+        "documents": summary.documents,
+        "seconds": round(summary.seconds, 3),
+        **stats,
+    }
+    file = AtomicFile(path)
+    file.write((json.dumps(data, indent=1) + "\n").encode())
+    file.publish()

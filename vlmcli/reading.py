@@ -1,0 +1,87 @@
+"""What the pipeline asks of whatever turns pictures into text, and what it gets back.
+
+Plain data and one Protocol, without torch: the engine's reader, a server client and the fakes of the
+tests all look like this from outside. A reader knows no documents; a page is an integer key to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.results import Seconds, TokenCounts
+
+if TYPE_CHECKING:
+    from vlmcli.documents.lines import LineCrop
+
+ReadStatus = Literal["ok", "looped", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageJob:
+    """One page to read: line crops for a line reader, or the picture for a page reader.
+
+    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures. `draft` is a
+    text that may resemble the answer: it can save time and can never change the answer.
+    """
+
+    key: int
+    crops: "tuple[LineCrop, ...]" = ()
+    picture: npt.NDArray[np.uint8] | None = None
+    draft: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of pixels that this job keeps alive."""
+        pixels = sum(crop.pixels.nbytes for crop in self.crops)
+        return pixels + (0 if self.picture is None else self.picture.nbytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CropText:
+    """What one crop says. `confidence` is the mean probability of its tokens, 0 to 1."""
+
+    text: str
+    confidence: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageReading:
+    """A finished page: `crops` parallel to the job's crops, or `text` from a page reader."""
+
+    key: int
+    status: if TYPE_CHECKING:
+    from vlmcli.documents.lines import LineCrop
+
+ReadStatus = "ok"
+    crops: tuple[CropText, ...] = ()
+    text: str = ""
+    message: str = ""
+    suspect: tuple[str, ...] = ()
+    attempts: int = 1
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+class Reader(Protocol):
+    """Reads many pages at once; `step` advances all of them a little and hands out the finished."""
+
+    def submit(self, job: PageJob) -> None:
+        """Take a page. Its pixels are released when the page is finished."""
+
+    def step(self) -> Sequence[PageReading]:
+        """Advance the work; returns the pages finished by it, in any order."""
+
+    def abort(self, key: int) -> None:
+        """Forget a page; nothing of it is returned later."""
+
+    def has_work(self) -> bool:
+        """Whether a submitted page is unfinished."""
+
+    def stats(self) -> dict[str, float]:
+        """Counters of the whole run, by name."""
+
+    def close(self) -> None:
+        """Release the model."""

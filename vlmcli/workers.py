@@ -1,0 +1,207 @@
+"""Page workers: processes that open documents and prepare pages, supervised from here.
+
+A page that crashes, hangs or devours its process costs that page, not the job. Workers are plain
+child processes on a socket pair (no multiprocessing start-up tricks): they end by themselves when
+this process dies, whatever killed it. What a worker does with a task is `page_worker`'s business.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal
+
+from vlmcli.documents.prepare import PreparedPage, PrepareSpec
+from vlmcli.documents.source import PageHandle, Source
+from vlmcli.errors import VlmcliError
+
+_CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTask:
+    """Open a document and measure its pages. `number` is its place in the job."""
+
+    number: int
+    source: Source
+    password: str | None
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTask:
+    """Prepare one page (0-based `index`) of a document that an `OpenTask` has opened before.
+
+    `serial` is the caller's name for the page; the answer comes back with it.
+    """
+
+    serial: int
+    source: Source
+    password: str | None
+    index: int
+    spec: PrepareSpec
+
+
+Task = OpenTask | PageTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedDocument:
+    """A document's pages, measured and not rendered."""
+
+    source: Source
+    pages: tuple[PageHandle, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A task that did not give its result; `error` is a `VlmcliError` that a document raised."""
+
+    kind: Literal["error", "died", "timeout"]
+    message: str
+    error: VlmcliError | None = None
+
+
+Outcome = OpenedDocument | PreparedPage | Failure
+
+
+class _Worker:
+    """One child process; tasks are answered in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            code = _CHILD.format(path=sys.path, fd=theirs.fileno())
+            environment = dict(os.environ) | dict.fromkeys(_THREAD_VARIABLES, "1")
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env=environment,
+            )
+        self.connection = Connection(ours.detach())
+        self.tasks: deque[Task] = deque()
+        self.started = time.monotonic()
+
+    def send(self, task: Task) -> bool:
+        """Whether the worker took the task; a dead one does not."""
+        try:
+            self.connection.send(task)
+        except OSError:
+            return False
+        if not self.tasks:
+            self.started = time.monotonic()
+        self.tasks.append(task)
+        return True
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+
+class WorkerPool:
+    """A few workers behind one queue. Not thread-safe: one thread submits and collects.
+
+    Args:
+        jobs: number of processes.
+        timeout: seconds that a task may take before its worker is killed; None for ever.
+        depth: tasks that a worker holds at a time, so that it need not wait for the next one.
+    """
+
+    def __init__(self, jobs: int, *, timeout: float | None = None, depth: int = 2) -> None:
+        self._timeout = timeout
+        self._depth = depth
+        self._workers = [_Worker() for _ in range(max(1, jobs))]
+
+    def can_take(self) -> bool:
+        """Whether `submit` would find a worker with room."""
+        return any(len(worker.tasks) < self._depth for worker in self._workers)
+
+    @property
+    def num_pending(self) -> int:
+        """Tasks submitted and not yet answered."""
+        return sum(len(worker.tasks) for worker in self._workers)
+
+    def submit(self, task: Task) -> None:
+        """Give the task to the least busy worker. Callers ask `can_take` first."""
+        worker = min(self._workers, key=lambda worker: len(worker.tasks))
+        if not worker.send(task):
+            # It died while idle: there is nothing to answer for, a new one takes the task.
+            fresh = self._replace(worker)
+            if not fresh.send(task):
+                raise RuntimeError("a page worker died at once; is the installation complete?")
+
+    def collect(self, timeout: float | None) -> Sequence[tuple[Task, Outcome]]:
+        """Answers that are there, waiting up to `timeout` seconds for the first one."""
+        busy = {worker.connection: worker for worker in self._workers if worker.tasks}
+        if not busy:
+            return ()
+        ready = wait(list(busy), self._patience(list(busy.values()), timeout))
+        answers: list[tuple[Task, Outcome]] = []
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            answers += self._receive(busy[connection])
+        return answers + self._overdue()
+
+    def close(self) -> None:
+        """End all workers at once; unanswered tasks are forgotten."""
+        for worker in self._workers:
+            worker.kill()
+        self._workers = []
+
+    def _patience(self, busy: list[_Worker], timeout: float | None) -> float | None:
+        if self._timeout is None:
+            return timeout
+        now = time.monotonic()
+        deadline = max(0.0, min(worker.started for worker in busy) + self._timeout - now)
+        return deadline if timeout is None else min(timeout, deadline)
+
+    def _receive(self, worker: _Worker) -> list[tuple[Task, Outcome]]:
+        try:
+            answer: Any = worker.connection.recv()
+        except (EOFError, OSError):
+            status = worker.process.wait()
+            message = f"the page worker died ({_describe(status)})"
+            return self._fail(worker, Failure(kind="died", message=message))
+        worker.started = time.monotonic()
+        return [(worker.tasks.popleft(), answer)]
+
+    def _overdue(self) -> list[tuple[Task, Outcome]]:
+        if self._timeout is None:
+            return []
+        answers: list[tuple[Task, Outcome]] = []
+        for worker in list(self._workers):
+            if worker.tasks and time.monotonic() - worker.started >= self._timeout:
+                message = f"not rendered within {self._timeout:g} s"
+                answers += self._fail(worker, Failure(kind="timeout", message=message))
+        return answers
+
+    def _fail(self, worker: _Worker, failure: Failure) -> list[tuple[Task, Outcome]]:
+        """Answer the running task with the failure and give the waiting ones to a new worker."""
+        first = worker.tasks.popleft()
+        waiting = list(worker.tasks)
+        fresh = self._replace(worker)
+        for task in waiting:
+            fresh.send(task)
+        return [(first, failure)]
+
+    def _replace(self, worker: _Worker) -> _Worker:
+        worker.kill()
+        fresh = _Worker()
+        self._workers[self._workers.index(worker)] = fresh
+        return fresh
+
+
+def _describe(status: int) -> str:
+    if status == -9:
+        return "killed, probably out of memory"
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
