@@ -1,0 +1,218 @@
+"""The words of this package: sources, page handles with geometry, pictures, and what a document
+can do.
+
+Plain data and one pure function of sizes; opens nothing and imports no decoder. `source` hands
+these names on, so that the rest of vlmcli needs `documents.source` alone.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.errors import PageError
+from vlmcli.results import ErrorInfo
+
+Pixels = npt.NDArray[np.uint8]
+"""A picture in memory: (H, W) grey or (H, W, 3) RGB, origin top left."""
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the displayed page; x1 and y1 lie outside the box."""
+
+MAX_SIDE = 32_000
+"""No picture is wider or higher: OpenCV keeps coordinates in 16 bits."""
+
+DECODED_BYTES_PER_PIXEL = 16
+"""An encoded image may unfold to this many bytes per pixel of `max_pixels`, and no further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a document lies, and the name under which records show it."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSpec:
+    """How a page becomes a picture.
+
+    `dpi` counts for PDF pages; images are taken at their own pixels. With `grey`, pictures are
+    (H, W), which spares two thirds of the memory; else (H, W, 3) RGB.
+    """
+
+    dpi: float
+    max_pixels: int
+    grey: bool = False
+
+    @property
+    def max_decoded_bytes(self) -> int:
+        """Bytes that one encoded image may take while it is decoded."""
+        return self.max_pixels * DECODED_BYTES_PER_PIXEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixelSize:
+    """Size of a page's picture; `dpi` is None for images, `downscaled` where the cap cut it."""
+
+    width: int
+    height: int
+    dpi: float | None
+    downscaled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageHandle:
+    """One page of a document, measured but not rendered.
+
+    `width` and `height` are those of the displayed page: after /Rotate, CropBox, UserUnit and EXIF.
+    `rotation` is what the viewer turns it by (clockwise degrees). A page that cannot be loaded has
+    `error` set and no size.
+    """
+
+    document: str
+    index: int
+    num_pages: int
+    width: float
+    height: float
+    unit: Literal["pt", "px"]
+    rotation: int = 0
+    error: ErrorInfo | None = None
+
+    @property
+    def number(self) -> int:
+        """The page's number as people count, from 1."""
+        return self.index + 1
+
+    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSize:
+        """The size that rendering at `dpi` under the cap `max_pixels` gives, without rendering.
+
+        A page that cannot be loaded is 0 × 0.
+        """
+        if self.error is not None:
+            return PixelSize(width=0, height=0, dpi=None, downscaled=False)
+        scale = dpi / 72 if self.unit == "pt" else 1.0
+        width, height = _fit(self.width * scale, self.height * scale, max_pixels)
+        natural = _whole(self.width * scale) * _whole(self.height * scale)
+        downscaled = width * height < natural
+        if self.unit == "px":
+            return PixelSize(width=width, height=height, dpi=None, downscaled=downscaled)
+        effective = round(72 * max(width / self.width, height / self.height), 2)
+        return PixelSize(
+            width=width,
+            height=height,
+            dpi=effective if downscaled else float(dpi),
+            downscaled=downscaled,
+        )
+
+    def require(self) -> Self:
+        """This handle, if the page can be loaded.
+
+        Raises:
+            PageError: it cannot.
+        """
+        if self.error is not None:
+            raise PageError(self.error.message, code=self.error.code)
+        return self
+
+
+def _whole(length: float) -> int:
+    return max(1, round(length))
+
+
+def _fit(width: float, height: float, max_pixels: int) -> tuple[int, int]:
+    """Whole pixels of the same shape as `width` × `height`, within `max_pixels` and `MAX_SIDE`."""
+    whole = _whole(width), _whole(height)
+    if whole[0] * whole[1] <= max_pixels and max(whole) <= MAX_SIDE:
+        return whole
+    factor = min(1.0, math.sqrt(max_pixels / (width * height)), MAX_SIDE / max(width, height))
+    fitted_width = min(max(1, math.floor(width * factor)), MAX_SIDE, max_pixels)
+    fitted_height = min(max(1, math.floor(height * factor)), max_pixels // fitted_width)
+    return fitted_width, fitted_height
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A rendered page: upright, alpha flattened on white.
+
+    `faults` are the decoder's complaints where parts of the page could not be drawn.
+    """
+
+    pixels: Pixels
+    dpi: float | None
+    downscaled: bool
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """A run of text from a page's own text layer.
+
+    `angle` is the direction of writing in clockwise degrees on the displayed page (0 is upright
+    left to right, 90 runs down); `vertical` marks vertical writing, whose glyphs stand upright.
+    `size` is the font size in pixels; `invisible` text is drawn neither filled nor stroked.
+    """
+
+    text: str
+    box: Box
+    size: float
+    angle: int = 0
+    vertical: bool = False
+    invisible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextLayer:
+    """What a page says about its own text, in the order of its content stream.
+
+    Boxes are pixels of the displayed page at `width` × `height`.
+    """
+
+    width: int
+    height: int
+    fragments: tuple[Fragment, ...]
+
+
+class Document(Protocol):
+    """An open document. One page is held at a time; nothing is kept between calls."""
+
+    source: Source
+    num_pages: int
+    warnings: tuple[str, ...]
+
+    def page(self, index: int) -> PageHandle:
+        """Measure page `index` (from 0). A page that cannot be loaded says so in `error`."""
+
+    def render(self, index: int, spec: RenderSpec) -> Picture:
+        """The page as a viewer shows it, exactly of `page(index).pixel_size(...)`.
+
+        Raises:
+            PageError: the page cannot be loaded or drawn, or would take too much memory.
+        """
+
+    def text_layer(self, index: int, spec: RenderSpec) -> TextLayer | None:
+        """The page's own text, placed on the picture that `render` gives; None where it has none.
+
+        Raises:
+            PageError: the page cannot be loaded.
+        """
+
+    def scan_dpi(self, index: int, spec: RenderSpec) -> float | None:
+        """The resolution of a scan that fills the page, where `spec.dpi` would enlarge it."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,82 @@
+"""Does an image file end where its own structure says? Looks at markers and lengths, decodes
+nothing.
+
+A file that ends early may still decode (some scanners leave out the end marker), so this only
+raises the suspicion that `images` then tests by decoding. Knows no Pillow.
+"""
+
+import os
+import struct
+from typing import BinaryIO
+
+_JPEG_START_OF_SCAN = 0xDA
+_JPEG_END = b"\xff\xd9"
+_JPEG_BARE = {0x01, *range(0xD0, 0xD9)}
+"""Markers without a length."""
+
+_READ = 1 << 16
+
+
+def ends_early(stream: BinaryIO, kind: str) -> bool:
+    """Whether the file of Pillow format name `kind` is cut off, by its own structure.
+
+    TIFF has no end to look for and GIF decoders do without theirs: both count as whole here.
+    """
+    stream.seek(0, os.SEEK_END)
+    size = stream.tell()
+    stream.seek(0)
+    if kind == "PNG":
+        return not _png_reaches_end(stream, size)
+    if kind in ("JPEG", "MPO"):
+        return not _jpeg_reaches_end(stream)
+    if kind == "WEBP":
+        header = stream.read(8)
+        return len(header) < 8 or struct.unpack("<I", header[4:])[0] + 8 > size
+    return False
+
+
+def _png_reaches_end(stream: BinaryIO, size: int) -> bool:
+    stream.seek(8)
+    while len(header := stream.read(8)) == 8:
+        length, name = struct.unpack(">I4s", header)
+        if name == b"IEND":
+            return True
+        if stream.tell() + length + 4 > size:
+            return False
+        stream.seek(length + 4, os.SEEK_CUR)
+    return False
+
+
+def _jpeg_reaches_end(stream: BinaryIO) -> bool:
+    """Walk the segments to the first scan, then look for an end marker behind it."""
+    stream.seek(2)
+    while True:
+        byte = stream.read(1)
+        if byte == b"":
+            return False
+        if byte != b"\xff":
+            continue
+        marker = stream.read(1)
+        while marker == b"\xff":
+            marker = stream.read(1)
+        if marker == b"":
+            return False
+        if marker[0] in _JPEG_BARE or marker == b"\x00":
+            continue
+        if marker == _JPEG_END[1:]:
+            return True
+        length = stream.read(2)
+        if len(length) < 2:
+            return False
+        if marker[0] == _JPEG_START_OF_SCAN:
+            return _contains(stream, _JPEG_END)
+        stream.seek(max(0, struct.unpack(">H", length)[0] - 2), os.SEEK_CUR)
+
+
+def _contains(stream: BinaryIO, wanted: bytes) -> bool:
+    tail = b""
+    while piece := stream.read(_READ):
+        if wanted in tail + piece:
+            return True
+        tail = piece[-(len(wanted) - 1) :]
+    return False

@@ -1,0 +1,112 @@
+"""Any of Pillow's colour modes to what a viewer shows: 8-bit grey or RGB, alpha flattened on white.
+
+Pure functions on decoded images; no files. Gave up: colour profiles (text stays as legible
+without).
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.documents.base import Pixels
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_TAG_PHOTOMETRIC = 262
+_WHITE_IS_ZERO = 0
+
+_DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+
+_BYTES = {"1": 2, "L": 1, "P": 5, "I;16": 4, "I;16L": 4, "I;16B": 4, "I;16N": 4}
+_MOST_BYTES = 8
+_WEBP_BYTES = 12
+"""libwebp keeps two canvases of four bytes a pixel beside the frame that it hands over."""
+
+
+def decoded_bytes(image: "Image") -> int:
+    """Bytes that decoding and flattening `image` takes, an upper bound, before it is decoded."""
+    each = _WEBP_BYTES if image.format == "WEBP" else _BYTES.get(image.mode, _MOST_BYTES)
+    return image.width * image.height * each
+
+
+def flatten(image: "Image", *, grey: bool) -> "Image":
+    """A decoded image in mode `L` (if `grey`) or `RGB`, transparent parts white.
+
+    16-bit values are scaled, not cut; 32-bit and float values are taken as 0 to 1, 0 to 255 or 0 to
+    65535 where they lie within one of these, else stretched from their least to their greatest.
+    """
+    wanted = "L" if grey else "RGB"
+    if image.mode in _DEEP_MODES:
+        return _from_array(_to_eight_bits(image)).convert(wanted)
+    if image.mode in ("RGBa", "La"):
+        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
+    if image.has_transparency_data:
+        image = _on_white(image)
+    if image.mode == wanted:
+        return image
+    if image.mode == "LAB" and grey:
+        return image.getchannel(0)
+    return image.convert(wanted)
+
+
+def to_pixels(image: "Image") -> Pixels:
+    """An image in mode `L` or `RGB` as an array, (H, W) or (H, W, 3), that owns its memory."""
+    pixels: Pixels = np.array(image, dtype=np.uint8)
+    return pixels
+
+
+def turn(pixels: Pixels, orientation: int) -> Pixels:
+    """`pixels` as they are to be viewed, by the EXIF orientation 1 to 8; others count as 1.
+
+    Source: EXIF 2.32, tag 274: where row 0 and column 0 of the stored picture lie when viewed.
+    """
+    if orientation in (5, 6, 7, 8):
+        pixels = np.swapaxes(pixels, 0, 1)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def _on_white(image: "Image") -> "Image":
+    image = image.convert("RGBA")
+    if image.getchannel("A").getextrema() == (255, 255):
+        return image.convert("RGB")
+    ground = image.copy()
+    ground.paste((255, 255, 255, 255), (0, 0, *image.size))
+    ground.alpha_composite(image)
+    return ground.convert("RGB")
+
+
+def _from_array(pixels: Pixels) -> "Image":
+    from PIL import Image
+
+    return Image.fromarray(pixels)
+
+
+def _to_eight_bits(image: "Image") -> Pixels:
+    """Values of a 16-bit, 32-bit or float image brought to 0..255."""
+    values = np.asarray(image)
+    if image.mode.startswith("I;16"):
+        # v × 255 / 65535 rounded, in steps of 257 that keep to 16 bits.
+        scaled = (values // 257 + (values % 257 > 128)).astype(np.uint8)
+        tags = getattr(image, "tag_v2", {})
+        # Pillow turns 8-bit pictures whose zero is white, and leaves 16-bit ones as they are.
+        return 255 - scaled if tags.get(_TAG_PHOTOMETRIC) == _WHITE_IS_ZERO else scaled
+    return _stretch(values.astype(np.float32))
+
+
+def _stretch(values: npt.NDArray[np.float32]) -> Pixels:
+    finite = np.isfinite(values)
+    if not finite.any():
+        return np.full(values.shape, 255, np.uint8)
+    low, high = float(values[finite].min()), float(values[finite].max())
+    if low < 0 or high > 65535:
+        bottom, top = low, high
+    else:
+        bottom, top = 0.0, 1.0 if high <= 1 else 255.0 if high <= 255 else 65535.0
+    scaled = (values - bottom) * (255.0 / max(top - bottom, 1e-30))
+    return np.where(finite, np.clip(scaled + 0.5, 0, 255), 255).astype(np.uint8)

@@ -1,0 +1,291 @@
+"""Image files through Pillow: PNG, JPEG, WebP, GIF and TIFF, each frame a page, upright as viewed.
+
+JPEGs beyond the pixel budget are decoded at a half, a quarter or an eighth. Other formats exist in
+full while they are decoded, so they are refused where that would pass the budget. Gave up: colour
+profiles; the second pictures of MPO files (previews, gain maps) are no pages.
+"""
+
+import logging
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Self
+
+from vlmcli.documents import image_checks, image_modes
+from vlmcli.documents.base import PageHandle, Picture, RenderSpec, Source, TextLayer
+from vlmcli.errors import InputError, PageError
+from vlmcli.options import DEFAULT_MAX_PIXELS
+from vlmcli.results import ErrorInfo
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF")
+
+_ORIENTATION = 274
+"""The EXIF and TIFF tag that says how the picture lies."""
+
+_SIDEWAYS = (5, 6, 7, 8)
+"""Orientations that swap width and height."""
+
+_ROTATIONS = {3: 180, 4: 180, 5: 90, 6: 90, 7: 270, 8: 270}
+
+PILLOW_ERRORS = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    ZeroDivisionError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
+"""What Pillow 13 raises on damaged files: it depends on the format and on the damage."""
+
+
+@lru_cache(maxsize=1)
+def _pillow() -> ModuleType:
+    """`PIL.Image`, its own size limit off: this module keeps one that follows `--max-pixels`."""
+    import PIL.Image
+    import PIL.ImageFile
+
+    PIL.Image.MAX_IMAGE_PIXELS = None
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
+    return PIL.Image
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Pillow warns about odd metadata, which is no news to somebody who wants the text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def open_image(source: Source, *, strict: bool) -> "ImageDocument":
+    """Open a file that begins like one of `FORMATS`.
+
+    Raises:
+        InputError: not such an image inside, or damaged (with `strict`, also if only cut short).
+    """
+    image: Image | None = None
+    try:
+        with _quiet():
+            image = _pillow().open(source.path, formats=FORMATS)
+            frames, cause = _measure(image)
+    except PILLOW_ERRORS as error:
+        if image is not None:
+            image.close()
+        raise _damaged(source, error) from error
+    document = ImageDocument(source, image, frames)
+    try:
+        notes = _check_end(document)
+        if cause:
+            notes = (*notes, f"the file is damaged after page {len(frames) - 1}: {cause}")
+        if strict and notes:
+            raise InputError(
+                f"{source.name}: {notes[0]}",
+                remedy="leave out --strict to read what is there",
+                code="damaged",
+            )
+    except InputError:
+        document.close()
+        raise
+    document.warnings = notes
+    return document
+
+
+def _damaged(source: Source, error: Exception) -> InputError:
+    return InputError(f"{source.name}: damaged or truncated image: {_words(error)}", code="damaged")
+
+
+def _words(error: BaseException) -> str:
+    # Pillow puts the path into some messages; ours names the file already.
+    text = str(error).split(" '/", maxsplit=1)[0].strip()
+    return text or type(error).__name__
+
+
+def _check_end(document: "ImageDocument") -> tuple[str, ...]:
+    """Decode a single picture that ends early, so that a cut file is refused before any work.
+
+    Raises:
+        InputError: its one picture cannot be decoded.
+    """
+    with document.source.path.open("rb") as stream:
+        if not image_checks.ends_early(stream, document.format):
+            return ()
+    if document.num_pages == 1:
+        try:
+            document.render(0, RenderSpec(dpi=72, max_pixels=DEFAULT_MAX_PIXELS, grey=True))
+        except PageError as error:
+            raise InputError(
+                f"{document.source.name}: truncated image: {error.message}", code="damaged"
+            ) from error
+    return ("the file ends early; content may be missing",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """What a frame says of itself: size as stored, how it lies, whether it can be read."""
+
+    width: int
+    height: int
+    orientation: int = 1
+    error: str | None = None
+
+
+def _measure(image: "Image") -> tuple[list[_Frame], str]:
+    """Every frame's size without decoding, and why the walk ended early, or an empty string.
+
+    Raises:
+        One of `PILLOW_ERRORS`: not even the first frame can be measured.
+    """
+    if image.format != "TIFF":
+        count = 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
+        frame = _Frame(width=image.width, height=image.height, orientation=_orientation(image))
+        return [frame] * max(1, count), ""
+    frames: list[_Frame] = []
+    while True:
+        try:
+            image.seek(len(frames))
+        except EOFError:
+            return frames, ""
+        except PILLOW_ERRORS as error:
+            if not frames:
+                raise
+            return [*frames, _Frame(width=0, height=0, error=_words(error))], _words(error)
+        frames.append(_Frame(width=image.width, height=image.height, orientation=1))
+
+
+def _orientation(image: "Image") -> int:
+    """The EXIF orientation, 1 where there is none or where the metadata is damaged."""
+    try:
+        # Without this Pillow would decode a whole PNG to look for metadata behind the pixels.
+        if image.format == "PNG" and not {"exif", "Raw profile type exif"} & image.info.keys():
+            return 1
+        value = image.getexif().get(_ORIENTATION, 1)
+    except PILLOW_ERRORS:
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+class ImageDocument:
+    """An open image file; implements `Document`. Pillow turns TIFFs upright by itself."""
+
+    def __init__(self, source: Source, image: "Image", frames: list[_Frame]) -> None:
+        self.source = source
+        self.num_pages = len(frames)
+        self.warnings: tuple[str, ...] = ()
+        self.format = str(image.format)
+        self._frames = frames
+        self._image: Image | None = image
+        if self.num_pages == 1:
+            # One frame is opened anew for each rendering, so that no decoded picture stays in
+            # memory.
+            image.close()
+            self._image = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; closing twice is fine."""
+        if self._image is not None:
+            self._image.close()
+
+    def page(self, index: int) -> PageHandle:
+        """Measure frame `index` (from 0). A frame that cannot be read says so in `error`."""
+        frame = self._frames[index]
+        size = frame.width, frame.height
+        width, height = size[::-1] if frame.orientation in _SIDEWAYS else size
+        error = None
+        if frame.error is not None:
+            error = ErrorInfo(code="render", message=f"the frame cannot be read: {frame.error}")
+        return PageHandle(
+            document=self.source.name,
+            index=index,
+            num_pages=self.num_pages,
+            width=float(width),
+            height=float(height),
+            unit="px",
+            rotation=_ROTATIONS.get(frame.orientation, 0),
+            error=error,
+        )
+
+    def render(self, index: int, spec: RenderSpec) -> Picture:
+        """The frame upright, made smaller where it is beyond the budget; see `Document`."""
+        handle = self.page(index).require()
+        size = handle.pixel_size(spec.dpi, spec.max_pixels)
+        orientation = self._frames[index].orientation
+        stored = (
+            (size.height, size.width) if orientation in _SIDEWAYS else (size.width, size.height)
+        )
+        try:
+            with _quiet(), self._frame(index) as image:
+                if self.format in ("JPEG", "MPO"):
+                    image.draft("L" if spec.grey and image.mode == "RGB" else None, stored)
+                _refuse_bombs(image, handle, spec)
+                image.load()
+                shown = image_modes.flatten(image, grey=spec.grey)
+                if shown.size != stored:
+                    shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
+                pixels = image_modes.turn(image_modes.to_pixels(shown), orientation)
+        except PILLOW_ERRORS as error:
+            raise PageError(f"the picture cannot be decoded: {_words(error)}") from error
+        return Picture(pixels=pixels, dpi=None, downscaled=size.downscaled)
+
+    def text_layer(self, index: int, spec: RenderSpec) -> TextLayer | None:
+        """None: image files carry no text of their own."""
+        return None
+
+    def scan_dpi(self, index: int, spec: RenderSpec) -> float | None:
+        """None: images are taken at their own pixels."""
+        return None
+
+    @contextmanager
+    def _frame(self, index: int) -> Iterator["Image"]:
+        """Frame `index`, opened and not yet decoded."""
+        if self._image is not None:
+            self._image.seek(index)
+            yield self._image
+        else:
+            with _pillow().open(self.source.path, formats=FORMATS) as image:
+                yield image
+
+
+def _refuse_bombs(image: "Image", handle: PageHandle, spec: RenderSpec) -> None:
+    """Raise before `image`, JPEG draft size set, is decoded beyond the budget.
+
+    Raises:
+        PageError: it would take more than `spec.max_decoded_bytes`.
+    """
+    size = image_modes.decoded_bytes(image)
+    if image.info.get("progressive"):
+        # libjpeg keeps all coefficients of a progressive picture, two bytes each, at any draft
+        # size.
+        size += int(handle.width * handle.height) * 6
+    if size > spec.max_decoded_bytes:
+        raise PageError(
+            f"a picture of {handle.width:.0f} × {handle.height:.0f} pixels is too large to decode",
+            remedy="raise --max-pixels",
+            code="bomb",
+        )

@@ -1,0 +1,201 @@
+"""What one loaded PDF page can tell: its size, its picture, its text fragments, its scan.
+
+Works on a page that `pdf` has loaded; knows no files. Errors are MuPDF's own, for `pdf` to
+translate.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vlmcli.documents import mupdf
+from vlmcli.documents.base import Fragment, PageHandle, Pixels, PixelSize, RenderSpec
+from vlmcli.errors import PageError
+
+_FILLED_OR_STROKED = 16 | 32
+"""Bits of a span's `char_flags`; text with neither is in render mode 3, or only clips."""
+
+_SCAN_COVERS = 0.5
+"""A scan fills at least this share of its page in both directions."""
+
+_LEGIBLE_DPI = 100
+_LEGIBLE_PIXELS = 2_000_000
+"""A scan below both is enlarged to the wanted dpi: its letters are few pixels."""
+
+_COMPONENTS = {"": 1, "DeviceGray": 1, "CalGray": 1, "Indexed": 3, "DeviceRGB": 3, "CalRGB": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedImage:
+    """An image in a page's resources: its size in pixels, colour space and outermost filter."""
+
+    width: int
+    height: int
+    colorspace: str
+    filter: str
+
+    def decoded_bytes(self, target: PixelSize) -> int:
+        """Bytes that MuPDF holds while it draws the image on a page of size `target`.
+
+        Sources: MuPDF's `load-jpx` keeps 32-bit components beside the 8-bit result; its JPEG
+        decoder skips whole powers of two, up to 8, while it reads.
+        """
+        size: int = self.width * self.height * _COMPONENTS.get(self.colorspace, 4)
+        if self.filter == "JPXDecode":
+            return size * 5
+        if self.filter == "DCTDecode":
+            ratio = min(self.width / target.width, self.height / target.height)
+            skip: int = 2 ** max(0, min(3, math.floor(math.log2(max(ratio, 1.0)))))
+            return size // skip**2
+        return size
+
+
+def measure(page: Any) -> tuple[float, float]:
+    """Width and height of the displayed page in points."""
+    bounds = mupdf.load().mupdf.fz_bound_page(_fz_page(page))
+    return bounds.x1 - bounds.x0, bounds.y1 - bounds.y0
+
+
+def images(page: Any) -> tuple[EmbeddedImage, ...]:
+    """The images in the page's resources, forms included, whether they are drawn or not."""
+    return tuple(
+        EmbeddedImage(width=item[2], height=item[3], colorspace=item[5], filter=item[8])
+        for item in page.get_images(full=True)
+    )
+
+
+def refuse_bombs(embedded: tuple[EmbeddedImage, ...], size: PixelSize, spec: RenderSpec) -> None:
+    """Raise before MuPDF decodes an image that would take more memory than the page is allowed.
+
+    Raises:
+        PageError: an image unfolds beyond `spec.max_decoded_bytes`.
+    """
+    for image in embedded:
+        if image.decoded_bytes(size) > spec.max_decoded_bytes:
+            raise PageError(
+                f"an embedded image of {image.width} × {image.height} pixels is too large",
+                remedy="raise --max-pixels",
+                code="bomb",
+            )
+
+
+def draw(page: Any, size: PixelSize, *, grey: bool) -> Pixels:
+    """The page drawn onto white at exactly `size`: (H, W) if `grey`, else (H, W, 3) RGB."""
+    core = mupdf.load().mupdf
+    space = core.fz_device_gray() if grey else core.fz_device_rgb()
+    area = core.FzIrect(0, 0, size.width, size.height)
+    pixmap = core.FzPixmap(space, area, core.FzSeparations(), 0)
+    core.fz_clear_pixmap_with_value(pixmap, 255)
+    device = core.fz_new_draw_device(_onto(page, size), pixmap)
+    core.fz_run_page(_fz_page(page), device, core.FzMatrix(), core.FzCookie())
+    core.fz_close_device(device)
+    samples = np.frombuffer(core.fz_pixmap_samples_memoryview(pixmap), np.uint8)
+    shape = (size.height, size.width) if grey else (size.height, size.width, 3)
+    # The samples belong to the pixmap, which ends with this function.
+    return samples.reshape(shape).copy()
+
+
+def fragments(page: Any, size: PixelSize) -> tuple[Fragment, ...]:
+    """The page's text, form values and annotations included, in the order of the content stream.
+
+    Ligatures are expanded; characters outside the crop box are left out; hidden optional content is
+    left out by MuPDF itself.
+    """
+    pymupdf = mupdf.load()
+    core = pymupdf.mupdf
+    flags = core.FZ_STEXT_PRESERVE_WHITESPACE | core.FZ_STEXT_MEDIABOX_CLIP
+    text = core.FzStextPage(core.FzRect(0, 0, size.width, size.height))
+    device = core.fz_new_stext_device(text, core.FzStextOptions(flags))
+    core.fz_run_page(_fz_page(page), device, _onto(page, size), core.FzCookie())
+    core.fz_close_device(device)
+    found: list[Fragment] = []
+    for block in pymupdf.TextPage(text).extractDICT()["blocks"]:
+        for line in block.get("lines", ()):
+            found.extend(_split_line(line))
+    return tuple(found)
+
+
+def _split_line(line: dict[str, Any]) -> list[Fragment]:
+    """A line of MuPDF's as fragments: one, or several where visible and invisible text meet."""
+    cos, sin = line["dir"]
+    angle = round(math.degrees(math.atan2(sin, cos))) % 360
+    vertical = bool(line["wmode"])
+    runs: list[tuple[bool, list[dict[str, Any]]]] = []
+    for span in line["spans"]:
+        invisible = not span["char_flags"] & _FILLED_OR_STROKED
+        if runs and (runs[-1][0] == invisible or not span["text"].strip()):
+            runs[-1][1].append(span)
+        else:
+            runs.append((invisible, [span]))
+    return [
+        Fragment(
+            text="".join(span["text"] for span in spans),
+            box=_union([span["bbox"] for span in spans]),
+            size=max(span["size"] for span in spans),
+            angle=0 if vertical else angle,
+            vertical=vertical,
+            invisible=invisible,
+        )
+        for invisible, spans in runs
+    ]
+
+
+def scan_dpi(page: Any, handle: PageHandle, spec: RenderSpec) -> float | None:
+    """The resolution of the scan that fills the page, where drawing at `spec.dpi` would enlarge it.
+
+    None where the page is no scan (something else is drawn on it too), where the scan has the
+    wanted resolution or more, or where it is so small that enlarging helps.
+    """
+    size = handle.pixel_size(spec.dpi, spec.max_pixels)
+    target = size.width * size.height
+    if not any(target / 64 < image.width * image.height < target for image in images(page)):
+        return None
+    if not {kind for kind, *_ in page.get_bboxlog()} <= {
+        "fill-image",
+        "fill-imgmask",
+        "ignore-text",
+    }:
+        return None
+    placed = page.get_image_info()
+    dpi = max((_placed_dpi(info, handle) for info in placed), default=0.0)
+    pixels = max((info["width"] * info["height"] for info in placed), default=0)
+    if not 0.0 < dpi < (size.dpi or spec.dpi):
+        return None
+    return dpi if dpi >= _LEGIBLE_DPI or pixels >= _LEGIBLE_PIXELS else None
+
+
+def _placed_dpi(info: dict[str, Any], handle: PageHandle) -> float:
+    """Pixels per inch of an image where it fills the page, else 0."""
+    x0, y0, x1, y1 = info["bbox"]
+    # A scan may lie turned on its page: compare long side with long side.
+    short, long = sorted((x1 - x0, y1 - y0))
+    page_short, page_long = sorted((handle.width, handle.height))
+    if short < _SCAN_COVERS * page_short or long < _SCAN_COVERS * page_long:
+        return 0.0
+    pixels_short, pixels_long = sorted((info["width"], info["height"]))
+    return float(72 * max(pixels_long / long, pixels_short / short))
+
+
+def _onto(page: Any, size: PixelSize) -> Any:
+    """The matrix that maps the displayed page onto exactly `size` pixels."""
+    core = mupdf.load().mupdf
+    bounds = core.fz_bound_page(_fz_page(page))
+    across = size.width / (bounds.x1 - bounds.x0)
+    down = size.height / (bounds.y1 - bounds.y0)
+    return core.FzMatrix(across, 0, 0, down, -bounds.x0 * across, -bounds.y0 * down)
+
+
+def _fz_page(page: Any) -> Any:
+    inner = page.this
+    return inner if isinstance(inner, mupdf.load().mupdf.FzPage) else inner.super()
+
+
+def _union(boxes: list[tuple[float, float, float, float]]) -> tuple[float, float, float, float]:
+    return (
+        min(box[0] for box in boxes),
+        min(box[1] for box in boxes),
+        max(box[2] for box in boxes),
+        max(box[3] for box in boxes),
+    )
