@@ -13,7 +13,8 @@ from vlmcli.engine.geometry.anyres import (
     llava_onevision,
     pixtral,
 )
-from vlmcli.engine.geometry.base import ImageGeometry
+from vlmcli.engine.geometry.base import ImageGeometry, Measure
+from vlmcli.engine.geometry.families import QWEN3_VL, measure_for, smart_resize_config
 from vlmcli.engine.geometry.smart_resize import (
     GLM4V,
     PADDLEOCR_VL,
@@ -54,12 +55,14 @@ __all__ = [
     "PADDLEOCR_VL",
     "PIXTRAL",
     "QWEN2_VL",
+    "QWEN3_VL",
     "SMOLVLM",
     "DeepSeekOcrConfig",
     "GraniteDoclingConfig",
     "Idefics3Config",
     "ImageGeometry",
     "LlavaOneVisionConfig",
+    "Measure",
     "PixtralConfig",
     "SmartResizeConfig",
     "TileConfig",
@@ -70,8 +73,10 @@ __all__ = [
     "idefics3",
     "internvl",
     "llava_onevision",
+    "measure_for",
     "paddleocr_vl",
     "pixtral",
     "qwen2_vl",
     "smart_resize",
+    "smart_resize_config",
 ]

@@ -42,7 +42,7 @@ class PixtralConfig:
 
 LLAVA_ONEVISION = LlavaOneVisionConfig()
 PIXTRAL = PixtralConfig()
-LIGHTON_OCR = PixtralConfig(has_breaks=False)
+LIGHTON_OCR = PixtralConfig(align=14, has_breaks=False)
 
 
 def llava_onevision(

@@ -3,6 +3,7 @@
 Integers alone: no pixels are read or resized here, and torch is never imported.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -29,3 +30,7 @@ class ImageGeometry:
     def num_positions(self) -> int:
         """KV positions that the picture takes: visual tokens and the markers between them."""
         return self.num_tokens + self.num_markers
+
+
+Measure = Callable[[int, int], ImageGeometry]
+"""(width, height) of a picture in pixels → its patches and tokens."""
