@@ -73,6 +73,7 @@ def plain(text: str) -> str:
 
 def failure_note(record: PageRecord) -> str:
     """What stands in place of a failed page's text, without brackets: `page 3 failed: timeout`."""
-    what = f"page {record.page}" if record.page else plain(record.document).replace("\n", " ")
+    what = f"page {record.page}" if record.page else record.document
     code = record.error.code if record.error else record.status
-    return f"{what} {'cut' if record.status == 'looped' else 'failed'}: {code}"
+    note = f"{what} {'cut' if record.status == 'looped' else 'failed'}: {code}"
+    return plain(note).replace("\n", " ")
