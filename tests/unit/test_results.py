@@ -9,10 +9,11 @@ from record_strategies import failed, page, records
 from vlmcli.outputs.base import encode
 from vlmcli.results import PageRecord, Reuse, ReuseOrigin, Seconds
 
-CONTRACT_KEYS = (
-    "schema document page pages status text source model width height dpi downscaled blank suspect "
-    "lines reuse tokens attempts seconds"
-).split()
+CONTRACT_KEYS = [
+    *("schema", "document", "page", "pages", "status", "text", "source", "model", "width"),
+    *("height", "dpi", "downscaled", "blank", "suspect", "lines", "reuse", "tokens", "attempts"),
+    "seconds",
+]
 
 
 @given(records)
