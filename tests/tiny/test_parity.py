@@ -1,0 +1,111 @@
+"""Our Qwen2-VL against transformers' in float32: logits of whole prompts, chunks and batches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny_checkpoints import (
+    FACTS,
+    Chunk,
+    as_input,
+    load_reference,
+    load_runner,
+    make_batch,
+    make_prompt,
+    random_picture,
+    reference_logits,
+    write_checkpoint,
+)
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module", params=sorted(FACTS))
+def sides(request, tmp_path_factory):
+    path = write_checkpoint(tmp_path_factory.mktemp(request.param), request.param)
+    return load_reference(path), load_runner(path, block_size=4)
+
+
+def prompts_of(runner):
+    """Text alone, one picture, several unlike ones; text before, between and after."""
+    rng = np.random.default_rng(7)
+    wide, tall = random_picture(rng, 28, 252, grey=False), random_picture(rng, 168, 56, grey=False)
+    square, line = random_picture(rng, 84, 84, grey=False), random_picture(rng, 28, 140, grey=True)
+    return [
+        make_prompt(runner, [1, 2, 3, 4, 5]),
+        make_prompt(runner, [line]),
+        make_prompt(runner, [10, 11, wide, 12]),
+        make_prompt(runner, [20, tall, 21, 22, square, 23, 24, 25, wide]),
+        make_prompt(runner, [line, tall, 30, line]),
+    ]
+
+
+def assert_close(ours, theirs):
+    scale = max(1.0, theirs.abs().max().item())
+    assert theirs.std() > 0.1, "a flat reference proves nothing"
+    torch.testing.assert_close(ours, theirs, atol=TOLERANCE * scale, rtol=0)
+
+
+def blocks_for(prompt, first, size):
+    return tuple(range(first, first + -(-len(prompt.ids) // size)))
+
+
+def test_whole_prompts_alone(sides):
+    reference, runner = sides
+    for prompt in prompts_of(runner):
+        chunk = Chunk(prompt, 0, len(prompt.ids), blocks_for(prompt, 1, 4))
+        ours = runner.execute(make_batch(runner, [chunk]))
+        assert_close(ours, reference_logits(reference, runner, prompt))
+
+
+def test_batch_of_unlike_prompts(sides):
+    reference, runner = sides
+    chunks, first = [], 1
+    for prompt in prompts_of(runner):
+        blocks = blocks_for(prompt, first, 4)
+        chunks.append(Chunk(prompt, 0, len(prompt.ids), blocks))
+        first = blocks[-1] + 1
+    ours = runner.execute(make_batch(runner, chunks))
+    theirs = [reference_logits(reference, runner, chunk.prompt) for chunk in chunks]
+    assert_close(ours, torch.cat(theirs))
+
+
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_chunks_across_image_borders(sides, step):
+    reference, runner = sides
+    prompt = prompts_of(runner)[3]
+    blocks = blocks_for(prompt, 5, 4)[::-1]
+    pieces = [
+        runner.execute(
+            make_batch(runner, [Chunk(prompt, i, min(i + step, len(prompt.ids)), blocks)])
+        )
+        for i in range(0, len(prompt.ids), step)
+    ]
+    assert_close(torch.cat(pieces), reference_logits(reference, runner, prompt))
+
+
+def test_wanted_rows_alone(sides):
+    """Rows that nobody asked for change neither the others nor the cache."""
+    _, runner = sides
+    prompt = prompts_of(runner)[3]
+    blocks = blocks_for(prompt, 1, 4)
+    batch = make_batch(runner, [Chunk(prompt, 0, len(prompt.ids) - 1, blocks)])
+    everything = runner.execute(batch)
+    last = Chunk(prompt, len(prompt.ids) - 1, len(prompt.ids), blocks)
+    after_everything = runner.execute(make_batch(runner, [last]))
+    rows = np.array([0, 5, len(prompt.ids) - 2])
+    some = runner.execute(replace(batch, logit_rows=rows))
+    torch.testing.assert_close(some, everything[rows], atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(
+        runner.execute(make_batch(runner, [last])), after_everything, atol=TOLERANCE, rtol=0
+    )
+
+
+def test_images_do_not_depend_on_their_neighbours(sides):
+    _, runner = sides
+    rng = np.random.default_rng(3)
+    sizes = [(28, 56), (84, 28), (28, 56), (56, 112), (28, 196)]
+    images = [as_input(random_picture(rng, *size, grey=i % 2 == 0)) for i, size in enumerate(sizes)]
+    for image, together in zip(images, runner.encode(images), strict=True):
+        torch.testing.assert_close(runner.encode([image])[0], together, atol=TOLERANCE, rtol=0)

@@ -1,0 +1,211 @@
+"""Tiny random checkpoints written by transformers, and prompts over pictures for both sides.
+
+Imported by the tests of this directory; nothing here asserts.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+from vlmcli.engine.batch import BatchInput
+from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.model_runner import ModelRunner
+from vlmcli.engine.positions import mrope_positions
+from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
+from vlmcli.engine.request import ImageInput, PlaceholderRange
+
+IMAGE, START, END, EOS = 90, 91, 92, 93
+FACTS = {
+    "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
+    "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
+}
+
+
+def write_checkpoint(path: Path, kind: str, *, tied: bool = False, seed: int = 0, **save) -> Path:
+    """A random Qwen2-VL checkpoint of one of `FACTS`, its logits far from flat."""
+    facts = FACTS[kind]
+    heads = facts["heads"]
+    config = Qwen2VLConfig(
+        text_config={
+            "hidden_size": 32 * heads,
+            "num_hidden_layers": 3,
+            "num_attention_heads": heads,
+            "num_key_value_heads": facts["kv_heads"],
+            "intermediate_size": 96,
+            "vocab_size": 97,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [4, 6, 6],
+            },
+            "max_position_embeddings": 512,
+            "eos_token_id": EOS,
+            "bos_token_id": None,
+            "pad_token_id": None,
+        },
+        vision_config={
+            "depth": 2,
+            "embed_dim": 48,
+            "hidden_size": 32 * heads,
+            "num_heads": 3,
+            "patch_size": facts["patch_size"],
+            "spatial_merge_size": facts["spatial_merge_size"],
+        },
+        image_token_id=IMAGE,
+        video_token_id=94,
+        vision_start_token_id=START,
+        vision_end_token_id=END,
+        tie_word_embeddings=tied,
+    )
+    torch.manual_seed(seed)
+    model = Qwen2VLForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1:
+                is_norm = "norm" in name or "ln_q" in name
+                parameter.copy_(noise * 0.2 + (is_norm and name.endswith("weight")))
+            else:
+                parameter.copy_(noise * 1.2 / parameter[0].numel() ** 0.5)
+    model.save_pretrained(path, **save)
+    processor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": facts["patch_size"],
+        "merge_size": facts["spatial_merge_size"],
+        "temporal_patch_size": 2,
+        "min_pixels": 28 * 28,
+        "max_pixels": 28 * 28 * 64,
+    }
+    (path / "preprocessor_config.json").write_text(json.dumps(processor))
+    return path
+
+
+def load_runner(path: Path, num_blocks: int = 64, **config) -> ModelRunner:
+    """Our side of a checkpoint, with a pool of `num_blocks` blocks."""
+    runner = ModelRunner.from_checkpoint(path, EngineConfig(**config))
+    runner.allocate_kv(num_blocks)
+    return runner
+
+
+def load_reference(path: Path) -> Qwen2VLForConditionalGeneration:
+    """Transformers' side, float32, attention in plain torch."""
+    model = Qwen2VLForConditionalGeneration.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="sdpa"
+    )
+    return model.eval()
+
+
+def random_picture(rng: np.random.Generator, height: int, width: int, *, grey: bool) -> np.ndarray:
+    """uint8 noise over a gradient, so that every patch is different."""
+    shape = (height, width) if grey else (height, width, 3)
+    noise = rng.integers(0, 200, shape)
+    ramp = np.linspace(0, 55, width).reshape((1, -1) if grey else (1, -1, 1))
+    return (noise + ramp).astype(np.uint8)
+
+
+def as_input(pixels: np.ndarray) -> ImageInput:
+    """A picture for our encoder."""
+    digest = hashlib.sha256(pixels.tobytes() + repr(pixels.shape).encode()).digest()
+    return ImageInput(pixels=pixels, mm_hash=digest)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids with expanded placeholders, and the pictures behind them."""
+
+    ids: list[int]
+    pictures: tuple[np.ndarray, ...]
+    placeholders: tuple[PlaceholderRange, ...]
+
+
+def make_prompt(runner: ModelRunner, parts: list) -> Prompt:
+    """A prompt of token ids and pictures in the given order."""
+    processor, merge = runner.model_config.processor, runner.model_config.vision.merge_size
+    ids, pictures, placeholders = [], [], []
+    for part in parts:
+        if isinstance(part, int):
+            ids.append(part)
+            continue
+        frames, rows, columns = image_grid(part, processor)
+        grid = (frames, rows // merge, columns // merge)
+        length = int(np.prod(grid))
+        config = runner.model_config
+        ids.append(config.vision_start_token_id)
+        placeholders.append(PlaceholderRange(offset=len(ids), length=length, grid=grid))
+        ids += [config.image_token_id] * length + [config.vision_end_token_id]
+        pictures.append(part)
+    return Prompt(ids, tuple(pictures), tuple(placeholders))
+
+
+def reference_logits(model, runner: ModelRunner, prompt: Prompt) -> torch.Tensor:
+    """Transformers' logits [T, vocab] of the whole prompt."""
+    ids = torch.tensor([prompt.ids])
+    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if prompt.pictures:
+        pixel_values, grids = reference_pixels(runner, prompt.pictures)
+        arguments |= {"pixel_values": pixel_values, "image_grid_thw": grids}
+        arguments["mm_token_type_ids"] = (ids == runner.model_config.image_token_id).int()
+    with torch.no_grad():
+        return model(**arguments).logits[0]
+
+
+def reference_pixels(runner: ModelRunner, pictures) -> tuple[torch.Tensor, torch.Tensor]:
+    """`pixel_values` and `image_grid_thw` for transformers, frames repeated."""
+    processor = runner.model_config.processor
+    geometry = processor.geometry
+    rows, grids = [], []
+    for picture in pictures:
+        colour = as_channels(picture, 3)
+        patches = normalise(patchify(colour, geometry.patch_size, geometry.merge_size), processor)
+        frames = patches.reshape(len(patches), 3, 1, -1).repeat(geometry.temporal_patch_size, 2)
+        rows.append(frames.reshape(len(patches), -1))
+        grids.append(image_grid(picture, processor))
+    return torch.from_numpy(np.concatenate(rows)), torch.tensor(grids)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens [start, end) of a sequence that owns `blocks`."""
+
+    prompt: Prompt
+    start: int
+    end: int
+    blocks: tuple[int, ...]
+
+
+def make_batch(runner: ModelRunner, chunks: list[Chunk]) -> BatchInput:
+    """The arrays of one step over several chunks; logits of every row are wanted."""
+    size = runner.config.block_size
+    ids, positions, slots, embed_rows, embeds, lens = [], [], [], [], [], []
+    for chunk in chunks:
+        prompt, base = chunk.prompt, sum(lens)
+        where, _ = mrope_positions(len(prompt.ids), prompt.placeholders)
+        ids += prompt.ids[chunk.start : chunk.end]
+        positions.append(where[:, chunk.start : chunk.end])
+        slots += [chunk.blocks[i // size] * size + i % size for i in range(chunk.start, chunk.end)]
+        encoded = runner.encode([as_input(picture) for picture in prompt.pictures])
+        for placeholder, tokens in zip(prompt.placeholders, encoded, strict=True):
+            first = max(placeholder.offset, chunk.start)
+            last = min(placeholder.end, chunk.end)
+            if first < last:
+                embed_rows += range(base + first - chunk.start, base + last - chunk.start)
+                embeds.append(tokens[first - placeholder.offset : last - placeholder.offset])
+        lens.append(chunk.end - chunk.start)
+    width = max(len(chunk.blocks) for chunk in chunks)
+    tables = [[*chunk.blocks, *[0] * (width - len(chunk.blocks))] for chunk in chunks]
+    return BatchInput(
+        input_ids=np.array(ids, dtype=np.int64),
+        positions=np.concatenate(positions, axis=1),
+        slot_mapping=np.array(slots, dtype=np.int64),
+        block_tables=np.array(tables, dtype=np.int32),
+        context_lens=np.array([chunk.end for chunk in chunks], dtype=np.int32),
+        cu_seqlens_q=np.cumsum([0, *lens], dtype=np.int32),
+        logit_rows=np.arange(len(ids), dtype=np.int64),
+        embed_rows=np.array(embed_rows, dtype=np.int64),
+        embeds=tuple(embeds),
+    )

@@ -1,0 +1,166 @@
+"""Building blocks that every model family shares, and the slots through which weights reach them.
+
+A module names its attributes as Hugging Face names the weights, so that a tensor's place follows
+from its name. Parameters start as unwritten memory: only the strict loader makes a model usable.
+No training, no dropout, no gradients.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlmcli.engine.config import Activation
+
+Fill = Callable[[Tensor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSlot:
+    """Where one checkpoint tensor goes: the shape that it must have, and what takes its values."""
+
+    shape: tuple[int, ...]
+    fill: Fill
+
+
+def iter_slots(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, WeightSlot]]:
+    """Every tensor that a checkpoint must hold for `module`, by checkpoint name."""
+    for name, child in module.named_children():
+        if isinstance(child, Layer):
+            yield from child.weight_slots(f"{prefix}{name}")
+        else:
+            yield from iter_slots(child, f"{prefix}{name}.")
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    """Unwritten memory in torch's default dtype and device."""
+    return nn.Parameter(torch.empty(*shape), requires_grad=False)
+
+
+def copy_slot(target: Tensor, row_order: Tensor | None = None) -> WeightSlot:
+    """A slot that copies a tensor into `target`, its rows reordered where an order is given."""
+
+    def fill(value: Tensor) -> None:
+        target.copy_(value if row_order is None else value[row_order])
+
+    return WeightSlot(tuple(target.shape), fill)
+
+
+class Layer(nn.Module):
+    """A module that owns weights. By default its parameters' names are the checkpoint's."""
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The checkpoint tensors of this layer; `name` is its own name without a final dot."""
+        for suffix, value in self.named_parameters(recurse=False):
+            yield f"{name}.{suffix}", copy_slot(value)
+
+
+class Linear(Layer):
+    """x · Wᵀ + b: [..., in] to [..., out]."""
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = parameter(out_features, in_features)
+        self.bias = parameter(out_features) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the projection."""
+        return F.linear(x, self.weight, self.bias)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual += self(x)` for matrices, in place: the product lands in the sum at once."""
+        if self.bias is not None:
+            residual.add_(self.bias)
+        return residual.addmm_(x, self.weight.t())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One checkpoint tensor within a packed projection."""
+
+    name: str
+    size: int
+    row_order: Tensor | None = None
+
+
+class PackedLinear(Linear):
+    """Several projections of the same input as one product, such as qkv_proj of q, k and v.
+
+    The parts lie one behind the other in the output. The checkpoint names them separately.
+    """
+
+    def __init__(self, in_features: int, parts: Sequence[Part], *, bias: bool) -> None:
+        super().__init__(in_features, sum(part.size for part in parts), bias=bias)
+        self.parts = tuple(parts)
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """One slot per part: `….qkv_proj` yields `….q_proj`, `….k_proj` and `….v_proj`."""
+        stem, _, _ = name.rpartition(".")
+        start = 0
+        for part in self.parts:
+            for suffix, value in self.named_parameters(recurse=False):
+                rows = value[start : start + part.size]
+                yield f"{stem}.{part.name}.{suffix}", copy_slot(rows, part.row_order)
+            start += part.size
+
+
+class Embedding(Layer):
+    """Token ids to rows: [...] int64 to [..., hidden]."""
+
+    def __init__(self, num_embeddings: int, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = parameter(num_embeddings, hidden_size)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Look the rows up."""
+        return F.embedding(ids, self.weight)
+
+
+class RMSNorm(Layer):
+    """The weight of a root-mean-square norm; the ops compute it."""
+
+    def __init__(self, hidden_size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = parameter(hidden_size)
+        self.eps = eps
+
+
+class LayerNorm(Layer):
+    """Mean and variance norm with weight and bias over the last dimension."""
+
+    def __init__(self, hidden_size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = parameter(hidden_size)
+        self.bias = parameter(hidden_size)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+def activate(x: Tensor, kind: Activation) -> Tensor:
+    """The activation function of a plain MLP; may overwrite `x`."""
+    if kind == "silu":
+        return F.silu(x, inplace=True)
+    if kind == "quick_gelu":
+        # x · sigmoid(1.702 x), CLIP's approximation; silu of the scaled value saves two passes.
+        return F.silu(x.mul_(1.702), inplace=True).mul_(1 / 1.702)
+    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def inverse_frequencies(theta: float, dim: int) -> Tensor:
+    """[dim/2] float32: θ^(−2i/dim), the rotary frequencies of the RoFormer paper."""
+    return 1.0 / (theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device="cpu") / dim))
+
+
+def adjacent_order(num_heads: int, head_dim: int) -> Tensor:
+    """[num_heads · head_dim] rows of a q or k weight, pairs (i, i + d/2) brought side by side.
+
+    Scores are sums over a head's elements, so a common order of q and k changes none of them.
+    """
+    pairs = torch.arange(head_dim, device="cpu").view(2, -1).t().reshape(-1)
+    heads = torch.arange(num_heads, device="cpu").view(-1, 1) * head_dim
+    return (heads + pairs).view(-1)

@@ -1,0 +1,213 @@
+"""From a checkpoint directory to a filled model: strict, streaming, safetensors alone.
+
+Names and shapes of all shards are checked against the model before a byte of weights is read; then
+each tensor goes straight from the mapped file to its place. Runs no code of the checkpoint, opens
+no pickles, downloads nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from vlmcli.engine.config import DtypeName, ModelConfig, read_json
+from vlmcli.engine.layers import Linear, WeightSlot, iter_slots
+from vlmcli.engine.models.registry import Model, find_family
+from vlmcli.errors import ModelError
+from vlmcli.kernels import Ops
+
+_FLOATS = ("F16", "BF16", "F32", "F64")
+_MAX_NAMED = 4
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One tensor of a weight file, before it is read."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_model_config(path: Path) -> ModelConfig:
+    """The typed config of a checkpoint directory.
+
+    Raises:
+        ModelError: a file is missing or broken, or the model type has no native family.
+    """
+    raw = read_json(path / "config.json")
+    family = find_family(str(raw.get("model_type", "")))
+    config = family.parse_config(raw, _read_optional(path / "preprocessor_config.json"))
+    return replace(config, eos_token_ids=_eos_token_ids(path, raw))
+
+
+def resolve_dtype(name: DtypeName, config: ModelConfig, device: torch.device) -> torch.dtype:
+    """`auto` is float32 on the CPU, elsewhere the checkpoint's own; a name is itself."""
+    if name != "auto":
+        return _DTYPES[name]
+    return torch.float32 if device.type == "cpu" else _DTYPES.get(config.dtype, torch.bfloat16)
+
+
+def load_model(
+    path: Path, config: ModelConfig, ops: Ops, dtype: torch.dtype, device: torch.device
+) -> Model:
+    """Build the family's model and fill every parameter of it from the checkpoint.
+
+    Args:
+        path: checkpoint directory.
+        config: of `read_model_config(path)`.
+        ops: kernels that the model will call.
+        dtype: of weights and activations.
+        device: where they live.
+
+    Raises:
+        ModelError: there are no safetensors weights, or tensors are missing, unexpected, double, of
+            the wrong shape, or not floating point; it names them.
+    """
+    family = find_family(config.model_type)
+    with _building(dtype, device):
+        model = family.build(config, ops, adjacent=ops.has_adjacent_rotary(dtype, device.type))
+    assert isinstance(model, nn.Module)
+    slots = dict(iter_slots(model))
+    ignored = {"lm_head.weight"} if config.text.tie_word_embeddings else set()
+    _fill(slots, _weight_files(path), family.canonical_name, ignored)
+    model.to(device).eval()
+    return model
+
+
+def load_draft_head(
+    path: Path, hidden_size: int, dtype: torch.dtype, device: torch.device
+) -> Linear | None:
+    """The projection of visual tokens to guesses, `draft/model.safetensors`; None without one.
+
+    Raises:
+        ModelError: the file is there and does not fit the model.
+    """
+    file = path / "draft" / "model.safetensors"
+    if not file.is_file():
+        return None
+    entries = _scan([file], lambda name: name)
+    shape = entries["draft_head.weight"].shape if "draft_head.weight" in entries else (0, 0)
+    with _building(dtype, device):
+        head = Linear(hidden_size, shape[0])
+    _fill(dict(head.weight_slots("draft_head")), [file], lambda name: name, set())
+    return head
+
+
+@contextmanager
+def _building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    """Parameters made inside are of this dtype, on this device."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _fill(
+    slots: Mapping[str, WeightSlot],
+    files: Iterable[Path],
+    canonical_name: Callable[[str], str | None],
+    ignored: set[str],
+) -> None:
+    files = list(files)
+    entries = _scan(files, canonical_name)
+    extra = [name for name in entries if name not in slots and name not in ignored]
+    missing = [name for name in slots if name not in entries]
+    misshaped = [
+        f"{name} is {list(entries[name].shape)}, not {list(slot.shape)}"
+        for name, slot in slots.items()
+        if name in entries and entries[name].shape != slot.shape
+    ]
+    problems = [
+        f"{label}: {_listed(names)}"
+        for label, names in (("missing", missing), ("unexpected", extra), ("misshaped", misshaped))
+        if names
+    ]
+    if problems:
+        raise ModelError(
+            f"weights in {files[0].parent} do not match config.json: {'; '.join(problems)}"
+        )
+    _check_floats(entries)
+    for file in files:
+        with torch.no_grad(), _open(file) as shard:
+            for name in shard.keys():  # noqa: SIM118
+                canonical = canonical_name(name)
+                if canonical is not None and canonical in slots:
+                    slots[canonical].fill(shard.get_tensor(name))
+
+
+def _scan(files: Iterable[Path], canonical_name: Callable[[str], str | None]) -> dict[str, _Entry]:
+    """Names, shapes and dtypes out of the headers of weight files."""
+    entries: dict[str, _Entry] = {}
+    for file in files:
+        with _open(file) as shard:
+            for name in shard.keys():  # noqa: SIM118
+                canonical = canonical_name(name)
+                if canonical is None:
+                    continue
+                if canonical in entries:
+                    raise ModelError(f"weight {canonical} stands twice in {file.parent}")
+                view = shard.get_slice(name)
+                entries[canonical] = _Entry(file, tuple(view.get_shape()), view.get_dtype())
+    return entries
+
+
+def _check_floats(entries: Mapping[str, _Entry]) -> None:
+    packed = [f"{name} ({e.dtype})" for name, e in entries.items() if e.dtype not in _FLOATS]
+    if packed:
+        raise ModelError(f"quantised weights are not supported: {_listed(packed)}")
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[Any]:
+    try:
+        with safe_open(str(file), framework="pt", device="cpu") as shard:
+            yield shard
+    except FileNotFoundError as error:
+        raise ModelError(f"weight file is missing: {file}") from error
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"cannot read weights {file}: {error}") from error
+
+
+def _weight_files(path: Path) -> list[Path]:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise ModelError(f"{index} has no weight_map")
+        return [path / name for name in sorted(set(weight_map.values()))]
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise ModelError(
+            f"no weights in {path}", remedy="the engine reads *.safetensors, no pickles"
+        )
+    return files
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
+
+
+def _eos_token_ids(path: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """Stop tokens: those of generation_config.json, else of config.json."""
+    generation = _read_optional(path / "generation_config.json")
+    text = raw.get("text_config") or {}
+    for source in (generation, raw, text):
+        value = source.get("eos_token_id")
+        if value is not None:
+            return tuple(value) if isinstance(value, list) else (int(value),)
+    return ()
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

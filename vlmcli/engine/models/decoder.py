@@ -1,0 +1,167 @@
+"""The text decoder of every family: pre-norm, grouped-query attention over paged KV, gated MLP.
+
+Runs ragged batches: T query tokens of any number of sequences lie one behind the other, and the
+attention plan knows where each begins. Holds no cache and no positions of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlmcli.engine.config import RopeConfig, TextConfig
+from vlmcli.engine.kv_cache import KVCache
+from vlmcli.engine.layers import (
+    Embedding,
+    Linear,
+    PackedLinear,
+    Part,
+    RMSNorm,
+    adjacent_order,
+    inverse_frequencies,
+)
+from vlmcli.kernels import Ops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInputs:
+    """Tensors of one forward pass of the decoder, on its device."""
+
+    embeds: Tensor
+    """[T, hidden]; overwritten by the pass."""
+    positions: Tensor
+    """[3, T] int64; three equal rows for 1-D positions."""
+    slot_mapping: Tensor
+    """[T] int64, −1 writes nowhere."""
+    plan: Any
+    """Attention plan of the ops."""
+    rows: Tensor | None
+    """[R] int64 rows whose hidden state is wanted, ascending; None for all."""
+
+
+class Rotary(nn.Module):
+    """Positions to cosines and sines, 1-D or sectioned (M-RoPE, Qwen2-VL paper, section 2.1)."""
+
+    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+        super().__init__()
+        sections = config.sections or (head_dim // 2,)
+        assert sum(sections) == head_dim // 2, "sections cover the frequencies of one head"
+        axis = [i % 3 for i, size in enumerate(sections) for _ in range(size)]
+        self.frequencies = nn.Buffer(inverse_frequencies(config.theta, head_dim), persistent=False)
+        self.axis = nn.Buffer(torch.tensor(axis, device="cpu"), persistent=False)
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[3, T] positions to cos and sin, each [T, head_dim/2]; angles are float32."""
+        angles = positions.t().index_select(1, self.axis).mul(self.frequencies)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+class Attention(nn.Module):
+    """Causal self-attention that reads and writes the paged cache."""
+
+    def __init__(self, config: TextConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.ops, self.adjacent = ops, adjacent
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim = config.head_dim
+        self.scale = config.head_dim**-0.5
+        q_order = adjacent_order(config.num_heads, config.head_dim) if adjacent else None
+        k_order = adjacent_order(config.num_kv_heads, config.head_dim) if adjacent else None
+        kv_size = config.num_kv_heads * config.head_dim
+        self.qkv_proj = PackedLinear(
+            config.hidden_size,
+            (
+                Part("q_proj", config.num_heads * config.head_dim, q_order),
+                Part("k_proj", kv_size, k_order),
+                Part("v_proj", kv_size),
+            ),
+            bias=config.qkv_bias,
+        )
+        self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv: tuple[Tensor, Tensor], step: StepInputs
+    ) -> Tensor:
+        """[T, hidden] to head outputs [T, num_heads · head_dim]; the caller applies o_proj."""
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        rotated = qkv[:, : self.num_heads + self.num_kv_heads]
+        self.ops.rotary_(rotated, *rope, adjacent=self.adjacent)
+        query, key, value = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        self.ops.store_kv(key, value, *kv, step.slot_mapping)
+        return self.ops.paged_attention(query, *kv, step.plan, self.scale).flatten(1)
+
+
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: TextConfig, ops: Ops) -> None:
+        super().__init__()
+        self.ops = ops
+        size = config.intermediate_size
+        self.gate_up_proj = PackedLinear(
+            config.hidden_size, (Part("gate_proj", size), Part("up_proj", size)), bias=False
+        )
+        self.down_proj = Linear(size, config.hidden_size, bias=False)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual += mlp(x)`, in place."""
+        return self.down_proj.add_to(residual, self.ops.silu_and_mul(self.gate_up_proj(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each behind a norm and added to the residual stream."""
+
+    def __init__(self, config: TextConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.ops = ops
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, ops, adjacent=adjacent)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = GatedMLP(config, ops)
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        kv: tuple[Tensor, Tensor],
+        step: StepInputs,
+        rows: Tensor | None,
+    ) -> Tensor:
+        """[T, hidden], changed in place; where `rows` are given, a new tensor of these alone."""
+        normed = self._norm(x, self.input_layernorm)
+        heads = self.self_attn(normed, rope, kv, step)
+        if rows is not None:
+            x, heads = x.index_select(0, rows), heads.index_select(0, rows)
+        x = self.self_attn.o_proj.add_to(x, heads)
+        return self.mlp.add_to(x, self._norm(x, self.post_attention_layernorm))
+
+    def _norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
+        return self.ops.rms_norm(x, norm.weight, norm.eps)
+
+
+class Decoder(nn.Module):
+    """Embedding, layers, final norm; the language head is `lm_head` beside it."""
+
+    def __init__(self, config: TextConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.ops = ops
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary = Rotary(config.rope, config.head_dim)
+
+    def forward(self, step: StepInputs, cache: KVCache) -> Tensor:
+        """Normalised hidden states [R, hidden] of the wanted rows.
+
+        The last layer's projections and MLP run on the wanted rows alone: the keys and values of
+        the others are all that anybody will ever read of them.
+        """
+        x = step.embeds
+        rope = self.rotary(step.positions, x.dtype)
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            x = layer(x, rope, cache.layer(i), step, step.rows if i == last else None)
+        return self.ops.rms_norm(x, self.norm.weight, self.norm.eps)

@@ -1,0 +1,241 @@
+"""Qwen2-VL: a vision tower with 2-D rotary positions, an MLP merger, a Qwen2 decoder with M-RoPE.
+
+Covers every checkpoint of transformers' `qwen2_vl` type (Qwen2-VL, MinerU2.5, the built-in model).
+Refuses sliding windows and scaled rotary embeddings, which no published OCR checkpoint of the
+family uses. Wang et al. 2024, "Qwen2-VL", arXiv 2409.12191.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlmcli.engine.config import (
+    ModelConfig,
+    ProcessorConfig,
+    RopeConfig,
+    TextConfig,
+    VisionConfig,
+)
+from vlmcli.engine.geometry import ImageGeometry, SmartResizeConfig, qwen2_vl
+from vlmcli.engine.kv_cache import KVCache
+from vlmcli.engine.layers import LayerNorm, Linear
+from vlmcli.engine.models.decoder import Decoder, StepInputs
+from vlmcli.engine.models.vision import (
+    Grid,
+    PatchEmbed,
+    VisionBlock,
+    VisionRotary,
+    patch_places,
+)
+from vlmcli.errors import ModelError
+from vlmcli.kernels import Ops
+
+_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+_BICUBIC = 3
+
+
+class PatchMerger(nn.Module):
+    """`merge_size`² neighbouring patches to one token of the decoder's width."""
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.width = config.hidden_size * config.merge_size**2
+        self.ln_q = LayerNorm(config.hidden_size, config.norm_eps)
+        self.mlp = nn.ModuleDict(
+            {"0": Linear(self.width, self.width), "2": Linear(self.width, config.out_hidden_size)}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, hidden] to [N / merge_size², out_hidden]."""
+        merged = self.mlp["0"](self.ln_q(x).view(-1, self.width))
+        out: Tensor = self.mlp["2"](F.gelu(merged))
+        return out
+
+
+class VisionTower(nn.Module):
+    """Patches of several images to visual tokens."""
+
+    def __init__(
+        self, config: VisionConfig, processor: ProcessorConfig, ops: Ops, *, adjacent: bool
+    ) -> None:
+        super().__init__()
+        self.merge_size = config.merge_size
+        self.patch_embed = PatchEmbed(config, processor)
+        self.rotary = VisionRotary(config)
+        self.blocks = nn.ModuleList(
+            VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
+        )
+        self.merger = PatchMerger(config)
+
+    def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """[N, channels · size²] uint8 of images with the given grids to [tokens, out_hidden]."""
+        x = self.patch_embed(patches)
+        places = np.concatenate([patch_places(grid, self.merge_size) for grid in grids])
+        rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
+        cu_seqlens = _frame_ends(grids)
+        for block in self.blocks:
+            x = block(x, rope, cu_seqlens)
+        tokens: Tensor = self.merger(x)
+        return tokens
+
+
+class Qwen2VL(nn.Module):
+    """The whole model; `visual` and `language_model` are its two halves."""
+
+    def __init__(self, config: ModelConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.visual = VisionTower(config.vision, config.processor, ops, adjacent=adjacent)
+        self.model = Decoder(config.text, ops, adjacent=adjacent)
+        self.lm_head = (
+            None
+            if config.text.tie_word_embeddings
+            else Linear(config.text.hidden_size, config.text.vocab_size, bias=False)
+        )
+
+    def encode(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """Visual tokens of several images, [tokens, hidden], one image behind the other."""
+        tokens: Tensor = self.visual(patches, grids)
+        return tokens
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """[T] ids to [T, hidden]."""
+        rows: Tensor = self.model.embed_tokens(input_ids)
+        return rows
+
+    def forward(self, step: StepInputs, cache: KVCache) -> Tensor:
+        """Hidden states [R, hidden] of the wanted rows."""
+        hidden: Tensor = self.model(step, cache)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[R, hidden] to [R, vocab] float32."""
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        return F.linear(hidden, head.weight).float()
+
+
+def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
+    """A `qwen2_vl` config.json, as written by transformers 4 (flat) or 5 (nested), made typed.
+
+    Raises:
+        ModelError: a key is missing or has a value that this family file does not know.
+    """
+    text = raw.get("text_config") or raw
+    try:
+        vision = _parse_vision(raw["vision_config"])
+        return ModelConfig(
+            model_type="qwen2_vl",
+            text=_parse_text(raw, text),
+            vision=vision,
+            processor=parse_processor(processor, vision),
+            image_token_id=int(raw.get("image_token_id", 151655)),
+            vision_start_token_id=int(raw.get("vision_start_token_id", 151652)),
+            vision_end_token_id=int(raw.get("vision_end_token_id", 151653)),
+            eos_token_ids=(),
+            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or text.get("dtype") or "float32"),
+        )
+    except KeyError as error:
+        raise ModelError(f"config.json of a qwen2_vl model lacks {error}") from error
+
+
+def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
+    """A preprocessor_config.json; what it leaves out takes the defaults of transformers."""
+    size = raw.get("size") or {}
+    default = SmartResizeConfig()
+    return ProcessorConfig(
+        geometry=SmartResizeConfig(
+            patch_size=int(raw.get("patch_size", vision.patch_size)),
+            merge_size=int(raw.get("merge_size", vision.merge_size)),
+            temporal_patch_size=int(raw.get("temporal_patch_size", vision.temporal_patch_size)),
+            min_pixels=int(
+                raw.get("min_pixels") or size.get("shortest_edge") or default.min_pixels
+            ),
+            max_pixels=int(raw.get("max_pixels") or size.get("longest_edge") or default.max_pixels),
+        ),
+        rescale_factor=float(raw.get("rescale_factor", 1 / 255)),
+        image_mean=tuple(float(x) for x in raw.get("image_mean", _CLIP_MEAN)),
+        image_std=tuple(float(x) for x in raw.get("image_std", _CLIP_STD)),
+        resample=int(raw.get("resample", _BICUBIC)),
+    )
+
+
+def canonical_name(name: str) -> str | None:
+    """Our name of a checkpoint tensor; None for one that carries no weight.
+
+    transformers 4 wrote `visual.…` and `model.layers.…`; 5 has `model.visual.…` and
+    `model.language_model.…` in memory, and either on disk.
+    """
+    if name.endswith("rotary_emb.inv_freq"):
+        return None
+    for old, new in (("model.language_model.", "model."), ("model.visual.", "visual.")):
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
+def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:
+    """Resized size, grid and token count of a picture of `width` × `height` pixels."""
+    return qwen2_vl(width, height, processor.geometry)
+
+
+def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
+    if text.get("use_sliding_window"):
+        raise ModelError("sliding-window attention of qwen2_vl is not supported")
+    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "mrope"):
+        raise ModelError(f"rotary scaling {kind!r} of qwen2_vl is not supported")
+    if text.get("hidden_act", "silu") != "silu":
+        raise ModelError(f"activation {text['hidden_act']!r} of qwen2_vl is not supported")
+    hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
+    tied = text.get("tie_word_embeddings") or raw.get("tie_word_embeddings")
+    return TextConfig(
+        hidden_size=hidden,
+        num_layers=int(text["num_hidden_layers"]),
+        num_heads=heads,
+        num_kv_heads=int(text.get("num_key_value_heads") or heads),
+        head_dim=hidden // heads,
+        intermediate_size=int(text["intermediate_size"]),
+        vocab_size=int(text["vocab_size"]),
+        rms_norm_eps=float(text.get("rms_norm_eps", 1e-5)),
+        max_position_embeddings=int(text.get("max_position_embeddings", 32768)),
+        rope=RopeConfig(
+            theta=float(rope.get("rope_theta") or text.get("rope_theta") or 1e6),
+            sections=tuple(int(n) for n in rope.get("mrope_section", (16, 24, 24))),
+        ),
+        qkv_bias=True,
+        tie_word_embeddings=bool(tied),
+    )
+
+
+def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
+    activation = raw.get("hidden_act", "quick_gelu")
+    if activation not in ("quick_gelu", "gelu", "silu"):
+        raise ModelError(f"activation {activation!r} of the vision tower is not supported")
+    width = int(raw["embed_dim"])
+    rope = raw.get("rope_parameters") or {}
+    return VisionConfig(
+        hidden_size=width,
+        num_layers=int(raw["depth"]),
+        num_heads=int(raw["num_heads"]),
+        intermediate_size=int(width * raw.get("mlp_ratio", 4)),
+        out_hidden_size=int(raw["hidden_size"]),
+        in_channels=int(raw.get("in_channels") or raw.get("in_chans") or 3),
+        patch_size=int(raw["patch_size"]),
+        temporal_patch_size=int(raw.get("temporal_patch_size", 2)),
+        merge_size=int(raw.get("spatial_merge_size", 2)),
+        activation=activation,
+        norm_eps=1e-6,
+        rope_theta=float(rope.get("rope_theta", 10000.0)),
+    )
+
+
+def _frame_ends(grids: Sequence[Grid]) -> npt.NDArray[np.int32]:
+    """Cumulative patch counts; every frame attends within itself."""
+    lens = [height * width for frames, height, width in grids for _ in range(frames)]
+    return np.cumsum([0, *lens], dtype=np.int32)

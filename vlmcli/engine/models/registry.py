@@ -1,0 +1,77 @@
+"""Which model families run natively: transformers' model type to family file.
+
+Adding a family is one entry here and one file beside it. Nothing is loaded until a family is asked
+for, so that listing the families costs no torch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from vlmcli.engine.config import ModelConfig, ProcessorConfig
+from vlmcli.engine.geometry import ImageGeometry
+from vlmcli.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vlmcli.engine.kv_cache import KVCache
+    from vlmcli.engine.models.decoder import StepInputs
+
+
+class Model(Protocol):
+    """What the runner calls on a loaded model; shapes as in `models.qwen2_vl`."""
+
+    def encode(self, patches: "Tensor", grids: Sequence[tuple[int, int, int]]) -> "Tensor":
+        """uint8 patches to visual tokens."""
+
+    def embed(self, input_ids: "Tensor") -> "Tensor":
+        """Token ids to embeddings."""
+
+    def __call__(self, step: "StepInputs", cache: "KVCache") -> "Tensor":
+        """Hidden states of the wanted rows."""
+
+    def logits(self, hidden: "Tensor") -> "Tensor":
+        """Hidden states to float32 logits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family's functions, bound to its file."""
+
+    model_type: str
+    parse_config: Callable[[dict[str, Any], dict[str, Any]], ModelConfig]
+    canonical_name: Callable[[str], str | None]
+    geometry: Callable[[int, int, ProcessorConfig], ImageGeometry]
+    build: "Callable[..., Model]"
+
+
+_MODULES = {"qwen2_vl": ("qwen2_vl", "Qwen2VL")}
+
+
+def native_families() -> tuple[str, ...]:
+    """Model types, as transformers names them, that the engine runs itself."""
+    return tuple(sorted(_MODULES))
+
+
+def find_family(model_type: str) -> Family:
+    """The family of a model type; imports torch.
+
+    Raises:
+        ModelError: no native family has that type.
+    """
+    if model_type not in _MODULES:
+        raise ModelError(
+            f"model type {model_type!r} is not supported",
+            remedy=f"native families: {', '.join(native_families())}",
+        )
+    module_name, class_name = _MODULES[model_type]
+    module = import_module(f"vlmcli.engine.models.{module_name}")
+    return Family(
+        model_type=model_type,
+        parse_config=module.parse_config,
+        canonical_name=module.canonical_name,
+        geometry=module.geometry,
+        build=cast("Callable[..., Model]", getattr(module, class_name)),
+    )

@@ -1,0 +1,168 @@
+"""The vision transformer of every family: pre-norm blocks over packed patches of several images.
+
+Patches of all images lie one behind the other, sorted by image size, and attend only within their
+image. Resizing, prompts and positions of the tokens that come out are not its business.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vlmcli.engine.config import ProcessorConfig, VisionConfig
+from vlmcli.engine.layers import (
+    Layer,
+    LayerNorm,
+    Linear,
+    PackedLinear,
+    Part,
+    WeightSlot,
+    activate,
+    adjacent_order,
+    inverse_frequencies,
+    parameter,
+)
+from vlmcli.kernels import Ops
+
+Grid = tuple[int, int, int]
+
+
+class PatchEmbed(Layer):
+    """uint8 patches to vectors: normalisation and the projection over two equal frames in one.
+
+    The checkpoint's kernel covers `temporal_patch_size` frames. A picture repeats one frame, so the
+    kernel's slices are summed and the frame is sent once. For a grey picture, whose channels are
+    equal, the channels are summed as well, each with its own mean and deviation.
+    """
+
+    def __init__(self, config: VisionConfig, processor: ProcessorConfig) -> None:
+        super().__init__()
+        channels, size = config.in_channels, config.patch_size
+        self.config, self.rescale = config, processor.rescale_factor
+        self.colour = parameter(config.hidden_size, channels * size * size)
+        self.grey = parameter(config.hidden_size, size * size)
+        self.grey_bias = parameter(config.hidden_size)
+        mean, std = (
+            torch.tensor(x, dtype=torch.float32, device="cpu").repeat_interleave(size * size)
+            for x in (processor.image_mean, processor.image_std)
+        )
+        self.mean = nn.Buffer(mean, persistent=False)
+        self.std = nn.Buffer(std, persistent=False)
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The one kernel, [hidden, channels, frames, size, size]."""
+        config = self.config
+        shape = (
+            config.hidden_size,
+            config.in_channels,
+            config.temporal_patch_size,
+            config.patch_size,
+            config.patch_size,
+        )
+        yield f"{name}.proj.weight", WeightSlot(shape, self._fill)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """[N, channels · size²] or grey [N, size²], uint8, to [N, hidden]."""
+        dtype = self.colour.dtype
+        if patches.shape[1] == self.grey.shape[1] != self.colour.shape[1]:
+            centred = patches.to(torch.float32).mul_(self.rescale).sub_(0.5)
+            return F.linear(centred.to(dtype), self.grey, self.grey_bias)
+        pixels = patches.to(torch.float32).mul_(self.rescale).sub_(self.mean).div_(self.std)
+        return F.linear(pixels.to(dtype), self.colour)
+
+    def _fill(self, kernel: Tensor) -> None:
+        frames = kernel.float().sum(dim=2)
+        self.colour.copy_(frames.flatten(1))
+        area = self.grey.shape[1]
+        mean, std = (x.cpu()[::area].view(1, -1, 1, 1) for x in (self.mean, self.std))
+        # (x − mean_c) / std_c = (x − ½) / std_c + (½ − mean_c) / std_c, summed over channels c.
+        self.grey.copy_((frames / std).sum(dim=1).flatten(1))
+        self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
+
+
+class VisionAttention(nn.Module):
+    """Bidirectional self-attention within each image."""
+
+    def __init__(self, config: VisionConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.ops, self.adjacent, self.num_heads = ops, adjacent, config.num_heads
+        self.head_dim, self.scale = config.head_dim, config.head_dim**-0.5
+        size = config.hidden_size
+        order = None
+        if adjacent:
+            heads = adjacent_order(config.num_heads, config.head_dim)
+            values = torch.arange(2 * size, 3 * size, device="cpu")
+            order = torch.cat((heads, heads + size, values))
+        self.qkv = PackedLinear(size, (Part("qkv", 3 * size, order),), bias=True)
+        self.proj = Linear(size, size)
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+    ) -> Tensor:
+        """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
+        qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
+        query, key, value = qkv.chunk(3, dim=1)
+        out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
+        return out.flatten(1)
+
+
+class VisionMLP(nn.Module):
+    """fc2(activation(fc1(x)))."""
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.fc1 = Linear(config.hidden_size, config.intermediate_size)
+        self.fc2 = Linear(config.intermediate_size, config.hidden_size)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual += mlp(x)`, in place."""
+        return self.fc2.add_to(residual, activate(self.fc1(x), self.activation))
+
+
+class VisionBlock(nn.Module):
+    """Attention and MLP, each behind a norm and added to the residual stream."""
+
+    def __init__(self, config: VisionConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        self.norm1 = LayerNorm(config.hidden_size, config.norm_eps)
+        self.attn = VisionAttention(config, ops, adjacent=adjacent)
+        self.norm2 = LayerNorm(config.hidden_size, config.norm_eps)
+        self.mlp = VisionMLP(config)
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+    ) -> Tensor:
+        """[N, hidden] to [N, hidden], in place."""
+        x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
+        return self.mlp.add_to(x, self.norm2(x))
+
+
+class VisionRotary(nn.Module):
+    """2-D rotary positions: half of the frequencies turn with the row, half with the column."""
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        frequencies = inverse_frequencies(config.rope_theta, config.head_dim // 2)
+        self.frequencies = nn.Buffer(frequencies, persistent=False)
+
+    def forward(self, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[N, 2] rows and columns of patches to cos and sin, each [N, head_dim/2]."""
+        angles = (places.unsqueeze(-1) * self.frequencies).flatten(1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def patch_places(grid: Grid, merge_size: int) -> npt.NDArray[np.int32]:
+    """[t·h·w, 2] row and column of each patch, in the order in which patches are sent.
+
+    That order walks merged cells row by row, and within a cell its `merge_size`² patches.
+    """
+    frames, height, width = grid
+    rows, columns = np.indices((height, width), dtype=np.int32)
+    cells = (height // merge_size, merge_size, width // merge_size, merge_size)
+    places = np.stack([x.reshape(cells).transpose(0, 2, 1, 3).ravel() for x in (rows, columns)], 1)
+    return np.tile(places, (frames, 1))
