@@ -155,11 +155,13 @@ class Fragment:
 
     `angle` is the direction of writing in clockwise degrees on the displayed page (0 is upright
     left to right, 90 runs down); `vertical` marks vertical writing, whose glyphs stand upright.
-    `size` is the font size in pixels; `invisible` text is drawn neither filled nor stroked.
+    `size` is the font size in pixels, `origin` the first glyph's point on the base line;
+    `invisible` text is drawn neither filled nor stroked.
     """
 
     text: str
     box: Box
+    origin: tuple[float, float]
     size: float
     angle: int = 0
     vertical: bool = False

@@ -133,6 +133,7 @@ def _split_line(line: dict[str, Any]) -> list[Fragment]:
         Fragment(
             text="".join(span["text"] for span in spans),
             box=_union([span["bbox"] for span in spans]),
+            origin=spans[0]["origin"],
             size=max(span["size"] for span in spans),
             angle=0 if vertical else angle,
             vertical=vertical,
