@@ -168,7 +168,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSeconds:
-    """A request's share of the engine's time, seconds; shares of all requests add up to the steps."""
+    """A request's share of the engine's time in seconds; all shares add up to the steps."""
 
     encode: float = 0.0
     prefill: float = 0.0
@@ -180,8 +180,8 @@ class RequestOutput:
     """What a request has produced so far; `Engine.step` returns one per sequence that moved.
 
     `token_ids` and `text` are cumulative, the stop token is in `token_ids` and not in `text`.
-    `logprobs` is parallel to `token_ids`, natural logarithms under the model's own distribution, empty
-    where not asked for. `drafted` and `accepted` count draft tokens per source name.
+    `logprobs` is parallel to `token_ids`: natural logarithms under the model's own distribution,
+    empty where not asked for. `drafted` and `accepted` count draft tokens per source name.
     """
 
     request_id: str

@@ -1,0 +1,315 @@
+"""Guesses at the next tokens, from texts that may resemble the answer.
+
+A `Drafter` follows, for one sequence, every source it was given (a text layer, a similar page's
+text, the draft head's reading) and the sequence's own output. It knows where each source stands,
+how often it has been right lately, and so how far ahead a draft is worth its rows in the forward
+pass: nothing at all for a source that is useless. It never decides which tokens are kept;
+`verify.py` does, and there a wrong draft costs time and changes nothing. Given up: trees of
+alternatives, one draft a step.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.engine.alignment import CONTEXT, MAX_SUFFIX, SuffixIndex, align_nearby
+from vlmcli.engine.request import DraftSource
+
+SELF_SOURCE = "ngram"
+DRAFT_HEAD_SOURCE = "draft-head"
+DRAFT_HEAD_WEIGHT = 0.9
+
+_PRIOR_TOKENS = 8.0
+"""Weight of what is believed at the start, in observed tokens."""
+_MEMORY_TOKENS = 64.0
+"""Observed tokens after which older ones count less."""
+_MAX_RATE = 0.995
+_SELF_WEIGHT = 0.4
+_NGRAM = 4
+_MAX_LOCAL_DISTANCE = CONTEXT // 3
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Drafted tokens and the index of the source they came from."""
+
+    source: int
+    token_ids: list[int]
+
+
+NO_DRAFT = Draft(-1, [])
+
+
+class AcceptanceRates:
+    """What earlier sequences have taught about each source's share of right tokens.
+
+    Shared by all drafters of an engine. Affects how far drafts reach and thereby time, never
+    tokens.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, float]] = {}
+
+    def prior(self, name: str, weight: float) -> tuple[float, float]:
+        """Right and wrong tokens to start from, `_PRIOR_TOKENS` in all."""
+        right, wrong = self._counts.get(name, (0.0, 0.0))
+        right += weight * _PRIOR_TOKENS
+        wrong += (1.0 - weight) * _PRIOR_TOKENS
+        scale = _PRIOR_TOKENS / (right + wrong)
+        return right * scale, wrong * scale
+
+    def record(self, name: str, right: int, wrong: int) -> None:
+        """Add what one sequence saw; only the last thousand tokens or so are remembered."""
+        old_right, old_wrong = self._counts.get(name, (0.0, 0.0))
+        total = old_right + old_wrong + right + wrong
+        scale = min(1.0, 16 * _MEMORY_TOKENS / total) if total else 1.0
+        self._counts[name] = ((old_right + right) * scale, (old_wrong + wrong) * scale)
+
+
+class _Source:
+    """One text, the place in it where the output stands, and its record so far."""
+
+    __slots__ = (
+        "accepted",
+        "cursor",
+        "drafted",
+        "index",
+        "misses",
+        "name",
+        "num_right",
+        "num_wrong",
+        "right",
+        "run",
+        "text",
+        "wrong",
+    )
+
+    def __init__(self, name: str, text: npt.NDArray[np.int64], prior: tuple[float, float]) -> None:
+        self.name = name
+        self.text = text
+        self.cursor = 0
+        self.run = CONTEXT
+        self.misses = 0
+        self.right, self.wrong = prior
+        self.num_right = self.num_wrong = 0
+        self.drafted = self.accepted = 0
+        self.index: SuffixIndex | None = None
+
+    @property
+    def rate(self) -> float:
+        return min(_MAX_RATE, self.right / (self.right + self.wrong))
+
+    def peek(self, limit: int) -> list[int]:
+        ahead: list[int] = self.text[self.cursor : self.cursor + limit].tolist()
+        return ahead
+
+    def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
+        """Compare the prediction with the newest tokens and move behind them."""
+        new = output[len(output) - num_new :]
+        ahead = self.text[self.cursor : self.cursor + num_new]
+        equal = ahead == new[: len(ahead)]
+        num_equal = len(ahead) if equal.all() else int(equal.argmin())
+        self._count(num_equal, int(num_equal < len(ahead)))
+        self.cursor += num_equal
+        self.run += num_equal
+        if num_equal == num_new:
+            self.misses = 0
+            return
+        self.misses = self.misses + 1 if num_equal == 0 else 0
+        self._realign(output, num_new - num_equal)
+        self.run = 0
+
+    def _count(self, right: int, wrong: int) -> None:
+        self.num_right += right
+        self.num_wrong += wrong
+        self.right += right
+        self.wrong += wrong
+        total = self.right + self.wrong
+        if total > _MEMORY_TOKENS:
+            self.right *= _MEMORY_TOKENS / total
+            self.wrong *= _MEMORY_TOKENS / total
+
+    def _realign(self, output: npt.NDArray[np.int64], num_unmatched: int) -> None:
+        """Find the place again after a difference.
+
+        One fresh difference behind a long agreement has three readings, told apart by the newest
+        token: the text has one token too many, the output doubles its last one, or one replaced
+        the other. Anything less clear is aligned, ever more rarely while nothing agrees, since a
+        useless source must not cost much.
+        """
+        text, place = self.text, self.cursor
+        if num_unmatched == 1 and self.run >= 3 and place < len(text):
+            newest = output[-1]
+            if place + 1 < len(text) and text[place + 1] == newest:
+                self.cursor = place + 2
+            elif len(output) < 2 or output[-2] != newest:
+                self.cursor = place + 1
+            return
+        if self.misses & (self.misses - 1):
+            self.cursor = min(place + num_unmatched, len(text))
+            return
+        self.cursor, distance = align_nearby(text, output, min(place + num_unmatched, len(text)))
+        if distance <= min(_MAX_LOCAL_DISTANCE, len(output) // 3):
+            return
+        if self.index is None:
+            self.index = SuffixIndex(_NGRAM)
+            self.index.extend(text.tolist())
+        found = self.index.find(text.tolist(), output[-MAX_SUFFIX:].tolist(), self.cursor)
+        if found is not None:
+            self.cursor = found
+
+
+class _SelfSource(_Source):
+    """The sequence's own output as a source: what followed the last time these tokens came."""
+
+    __slots__ = ("tokens",)
+
+    def __init__(self, prior: tuple[float, float]) -> None:
+        super().__init__(SELF_SOURCE, np.empty(0, dtype=np.int64), prior)
+        self.tokens: list[int] = []
+        self.index = SuffixIndex(_NGRAM)
+        self.cursor = -1
+
+    def peek(self, limit: int) -> list[int]:
+        """The continuation, repeated periodically where it runs into the present."""
+        if self.cursor < 0:
+            return []
+        ahead = self.tokens[self.cursor : self.cursor + limit]
+        while ahead and len(ahead) < limit:
+            ahead += ahead[: limit - len(ahead)]
+        return ahead
+
+    def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
+        ahead = self.peek(num_new)
+        new = output[len(output) - num_new :].tolist()
+        self.tokens += new
+        if ahead == new:
+            self._count(num_new, 0)
+            self.cursor += num_new
+        else:
+            if ahead:
+                self._count(next(i for i, t in enumerate(new) if ahead[i] != t), 1)
+            self.cursor = -1
+        assert self.index is not None
+        self.index.extend(self.tokens)
+        if self.cursor < 0:
+            found = self.index.find(self.tokens, self.tokens[-MAX_SUFFIX:], len(self.tokens))
+            self.cursor = -1 if found is None else found
+
+
+class Drafter:
+    """All draft sources of one sequence.
+
+    Args:
+        sources: texts that came with the request.
+        stop_token_id: appended to each of them, so that a perfect draft also ends the sequence.
+        rates: what is known about the sources from other sequences.
+        own_output: whether the sequence's own output is a source too.
+    """
+
+    __slots__ = ("_rates", "_sources", "_stop_token_id")
+
+    def __init__(
+        self,
+        sources: Iterable[DraftSource] = (),
+        *,
+        stop_token_id: int | None = None,
+        rates: AcceptanceRates | None = None,
+        own_output: bool = True,
+    ) -> None:
+        self._rates = rates or AcceptanceRates()
+        self._stop_token_id = stop_token_id
+        self._sources: list[_Source] = []
+        if own_output:
+            self._sources.append(_SelfSource(self._rates.prior(SELF_SOURCE, _SELF_WEIGHT)))
+        for source in sources:
+            self.add(source)
+
+    def add(self, source: DraftSource) -> None:
+        """Take another source. It is taken to start where the output starts."""
+        stop = () if self._stop_token_id is None else (self._stop_token_id,)
+        text = np.array([*source.token_ids, *stop], dtype=np.int64)
+        prior = self._rates.prior(source.name, source.weight)
+        self._sources.append(_Source(source.name, text, prior))
+
+    def has(self, name: str) -> bool:
+        """Whether a source of this name was added."""
+        return any(source.name == name for source in self._sources)
+
+    def propose(self, limit: int, overhead: float) -> Draft:
+        """The next tokens according to the source that is right most often.
+
+        Args:
+            limit: tokens at most.
+            overhead: fixed cost of a forward pass that falls on this sequence, in rows: large for a
+                lone sequence, small in a full batch.
+        """
+        best = NO_DRAFT
+        best_rate = 0.0
+        for i, source in enumerate(self._sources):
+            rate = source.rate
+            if rate > best_rate:
+                ahead = source.peek(min(limit, best_length(rate, overhead)))
+                if ahead:
+                    best, best_rate = Draft(i, ahead), rate
+        return best
+
+    def observe(
+        self, draft: Draft, num_accepted: int, output: npt.NDArray[np.int64], num_new: int
+    ) -> None:
+        """Follow what was generated.
+
+        Args:
+            draft: what was verified in this step.
+            num_accepted: its tokens that were kept.
+            output: int64 [n] everything generated so far, the newest tokens included.
+            num_new: tokens that are new since the last call.
+        """
+        if draft.token_ids:
+            used = self._sources[draft.source]
+            used.drafted += len(draft.token_ids)
+            used.accepted += num_accepted
+        for source in self._sources:
+            source.advance(output, num_new)
+
+    def close(self) -> None:
+        """Tell the other sequences what was learnt here; once, at the end."""
+        for source in self._sources:
+            self._rates.record(source.name, source.num_right, source.num_wrong)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Drafted and accepted tokens by source name, sources that never drafted left out."""
+        out: dict[str, tuple[int, int]] = {}
+        for source in self._sources:
+            if source.drafted:
+                drafted, accepted = out.get(source.name, (0, 0))
+                out[source.name] = (drafted + source.drafted, accepted + source.accepted)
+        return out
+
+
+@lru_cache(maxsize=4096)
+def _best_length(rate_steps: int, overhead_steps: int) -> int:
+    rate, overhead = rate_steps / 200, overhead_steps / 4
+    expected, reach, length = 1.0, rate, 0
+    while length < 1024 and reach * (overhead + 1 + length) > expected:
+        length += 1
+        expected += reach
+        reach *= rate
+    return length
+
+
+def best_length(rate: float, overhead: float) -> int:
+    """Draft length with the most tokens per cost.
+
+    With probability `rate` that a token is right given that all before it were, a draft of k tokens
+    yields E = 1 + rate + … + rate^k tokens for overhead + 1 + k rows. One more row pays as long as
+    the chance that it is reached exceeds what a row yields on average.
+
+    Args:
+        rate: from 0 to 1.
+        overhead: fixed cost of the pass for one sequence, in rows.
+    """
+    return _best_length(round(rate * 200), round(overhead * 4))

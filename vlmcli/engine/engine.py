@@ -1,0 +1,363 @@
+"""The engine: requests in, tokens and text out, one step at a time.
+
+Ties the scheduler's integers to the model runner's tensors and owns nothing of either. A step that
+fails leaves the engine whole: its sequences go back to their queues and its blocks are forgotten,
+so the caller may step again, abort somebody, or give up. Knows no files, no pages and no terminal,
+and never decides on its own that an answer is bad. Given up: more than one thread may not call it.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from vlmcli.engine.batch import build_batch
+from vlmcli.engine.block_manager import BlockManager
+from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.drafts import DRAFT_HEAD_SOURCE, DRAFT_HEAD_WEIGHT, AcceptanceRates, Drafter
+from vlmcli.engine.encoder_cache import EncoderCache
+from vlmcli.engine.interfaces import Runner, Tokenizer
+from vlmcli.engine.live import Live, share_time
+from vlmcli.engine.model_runner import ModelRunner
+from vlmcli.engine.positions import mrope_positions, rope_positions
+from vlmcli.engine.request import (
+    DraftSource,
+    FinishReason,
+    Request,
+    RequestOutput,
+    RequestTooLargeError,
+)
+from vlmcli.engine.sampler import choose_tokens, derive_seed
+from vlmcli.engine.scheduler import Scheduler
+from vlmcli.engine.sequence import Sequence
+from vlmcli.engine.step import EncodeJob, ScheduledSequence, SchedulerOutput
+from vlmcli.engine.tokenizer import load_tokenizer
+from vlmcli.engine.verify import count_accepted, cut_at_stop
+from vlmcli.engine.vision_kv import VisionKVCache
+from vlmcli.errors import WillNotFitError
+
+_TEXT_RESERVE = 8
+"""One block in so many is kept from image tokens, so that sequences that decode can grow."""
+_OVERHEAD_ROWS = {"cpu": 32.0, "cuda": 256.0}
+"""Fixed cost of a decoder pass in rows, by device type."""
+
+
+_COUNTERS = (
+    "steps",
+    "encoder_batches",
+    "encoder_tokens",
+    "decoder_batches",
+    "decoder_rows",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
+    "requests_finished",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """What the encoder cache holds: the embedding, and the draft head's guess at the text."""
+
+    embeds: torch.Tensor
+    draft: tuple[int, ...]
+
+
+class Engine:
+    """Runs many requests at once on one model.
+
+    Args:
+        runner: a loaded model; its KV pool is allocated here.
+        tokenizer: turns token ids into text.
+        config: bounds of every pool and batch.
+
+    Raises:
+        WillNotFitError: `kv_cache_bytes` does not hold a single block.
+    """
+
+    def __init__(self, runner: Runner, tokenizer: Tokenizer, config: EngineConfig) -> None:
+        self.config = config
+        self.model_config = runner.model_config
+        self._runner = runner
+        self._tokenizer = tokenizer
+        block_bytes = runner.bytes_per_block("text")
+        num_blocks = config.kv_cache_bytes // block_bytes
+        if num_blocks < 2:
+            raise WillNotFitError(
+                f"the KV cache of {config.kv_cache_bytes} bytes holds no block of {block_bytes}",
+                remedy="give it more memory",
+            )
+        runner.allocate_kv(num_blocks)
+        usable = num_blocks - 1
+        reserve = min(config.max_num_seqs, usable // _TEXT_RESERVE)
+        self._blocks = BlockManager(
+            num_blocks,
+            config.block_size,
+            cache=VisionKVCache(
+                config.vision_cache_bytes,
+                {"vision": runner.bytes_per_block("vision"), "text": block_bytes},
+            ),
+            quotas={"vision": usable - reserve, "text": usable},
+            enable_prefix_caching=config.enable_prefix_caching,
+        )
+        self._embeddings: EncoderCache[_Encoded] = EncoderCache(config.encoder_cache_bytes)
+        self._scheduler = Scheduler(
+            config,
+            self._blocks,
+            self._embeddings,
+            embedding_bytes=runner.bytes_per_embedding(),
+            overhead_rows=_OVERHEAD_ROWS.get(config.device.partition(":")[0], 64.0),
+            on_admit=self._add_draft_head,
+        )
+        self._rates = AcceptanceRates()
+        self._live: dict[str, Live] = {}
+        self._num_added = 0
+        self._counts = dict.fromkeys(_COUNTERS, 0)
+
+    @classmethod
+    def from_checkpoint(cls, path: Path, config: EngineConfig) -> "Engine":
+        """Load a checkpoint directory in Hugging Face format.
+
+        Raises:
+            ModelError: the checkpoint is incomplete, unsupported, or contradicts its config.
+            WillNotFitError: `kv_cache_bytes` does not hold a single block.
+        """
+        runner = ModelRunner.from_checkpoint(path, config)
+        return cls(runner, load_tokenizer(path), config)
+
+    def add_request(self, request: Request) -> None:
+        """Take a request; it is worked on by `step`.
+
+        Raises:
+            RequestTooLargeError: it can never fit into the pools or the model's positions.
+            ValueError: an unfinished request has the same id.
+        """
+        if request.request_id in self._live:
+            raise ValueError(f"request id {request.request_id!r} is in use")
+        sequence = self._make_sequence(request)
+        self._scheduler.add(sequence)
+        self._live[request.request_id] = Live(sequence, self._tokenizer.stream())
+
+    def abort_request(self, request_id: str) -> RequestOutput | None:
+        """Stop a request and free all that it holds; None where no such request is unfinished."""
+        live = self._live.get(request_id)
+        if live is None:
+            return None
+        self._finish(live, "aborted")
+        return live.output()
+
+    def has_unfinished(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._live)
+
+    def step(self) -> list[RequestOutput]:
+        """Do one encoder or decoder batch.
+
+        Returns:
+            One output for every sequence that gained tokens.
+
+        Raises:
+            Exception: whatever the model runner raised; all requests are unfinished as before.
+        """
+        if not self._live:
+            return []
+        output = self._scheduler.schedule()
+        self._counts["steps"] += 1
+        if output.encode:
+            self._encode(output.encode)
+            return []
+        return self._compute(output)
+
+    def generate(self, requests: Iterable[Request]) -> list[RequestOutput]:
+        """Run requests to their ends; outputs in the order of the requests.
+
+        Raises:
+            RequestTooLargeError: one of them can never fit; none of them is left behind.
+        """
+        wanted: list[str] = []
+        try:
+            for request in requests:
+                self.add_request(request)
+                wanted.append(request.request_id)
+        except (RequestTooLargeError, ValueError):
+            for request_id in wanted:
+                self.abort_request(request_id)
+            raise
+        outputs: dict[str, RequestOutput] = {}
+        while any(request_id in self._live for request_id in wanted):
+            for output in self.step():
+                outputs[output.request_id] = output
+        return [outputs[request_id] for request_id in wanted]
+
+    def decode(self, token_ids: Seq[int]) -> str:
+        """The text of some tokens, special tokens left out."""
+        return self._tokenizer.decode(token_ids)
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the start and the state of the pools, by name."""
+        blocks, embeddings = self._blocks, self._embeddings
+        out: dict[str, float] = dict(self._counts)
+        out |= {
+            "preemptions": self._scheduler.num_preemptions,
+            "images_encoded": embeddings.num_misses,
+            "embedding_hits": embeddings.num_hits,
+            "embedding_bytes": embeddings.num_bytes,
+            "vision_cache_bytes": blocks.cache.num_bytes,
+            "vision_blocks_evicted": blocks.cache.num_evicted,
+            "blocks_used": blocks.num_used_blocks,
+            "blocks_free": blocks.num_free_blocks,
+            "blocks_retained": blocks.cache.num_idle,
+        }
+        for name, length in self._scheduler.queue_lengths().items():
+            out[f"queue_{name}"] = length
+        return out
+
+    def check_integrity(self) -> None:
+        """Assert that every block, embedding and queue entry is accounted for."""
+        self._scheduler.check_integrity()
+        assert {s.request_id for s in self._scheduler} == set(self._live)
+
+    def _make_sequence(self, request: Request) -> Sequence:
+        config = self.model_config
+        num_prompt, sampling = len(request.prompt_token_ids), request.sampling
+        positions, delta = (
+            mrope_positions(num_prompt, request.placeholders)
+            if config.uses_mrope
+            else rope_positions(num_prompt)
+        )
+        limit = config.text.max_position_embeddings
+        if num_prompt + delta + sampling.max_tokens > limit:
+            raise RequestTooLargeError(
+                f"request {request.request_id} needs {num_prompt + delta + sampling.max_tokens} "
+                f"positions, the model has {limit}",
+                remedy="fewer pixels or fewer new tokens",
+            )
+        stops = sampling.stop_token_ids or config.eos_token_ids
+        drafter = None
+        if self.config.enable_drafts:
+            stop = stops[0] if stops else None
+            drafter = Drafter(request.drafts, stop_token_id=stop, rates=self._rates)
+        self._num_added += 1
+        return Sequence(
+            request,
+            arrival=self._num_added,
+            positions=positions,
+            position_delta=delta,
+            stop_token_ids=frozenset(stops),
+            seed=derive_seed(request, self.config.seed),
+            drafter=drafter,
+        )
+
+    def _add_draft_head(self, sequence: Sequence) -> None:
+        """Give an admitted sequence the draft head's reading of its images, if all are at hand."""
+        drafter = sequence.drafter
+        if drafter is None or drafter.has(DRAFT_HEAD_SOURCE) or not sequence.request.images:
+            return
+        guess: list[int] = []
+        for image in sequence.request.images:
+            encoded = self._embeddings.peek(image.mm_hash)
+            if encoded is None:
+                return
+            guess += encoded.draft
+        if guess:
+            drafter.add(
+                DraftSource(
+                    name=DRAFT_HEAD_SOURCE, token_ids=tuple(guess), weight=DRAFT_HEAD_WEIGHT
+                )
+            )
+
+    def _encode(self, jobs: tuple[EncodeJob, ...]) -> None:
+        started = perf_counter()
+        embeds = self._runner.encode([job.image for job in jobs])
+        values = [self._encoded(job, tensor) for job, tensor in zip(jobs, embeds, strict=True)]
+        self._scheduler.encoded(jobs, values)
+        num_tokens = sum(job.num_tokens for job in jobs)
+        self._counts["encoder_batches"] += 1
+        self._counts["encoder_tokens"] += num_tokens
+        per_token = (perf_counter() - started) / num_tokens
+        for job in jobs:
+            for owner in job.owners:
+                share = per_token * job.num_tokens / len(job.owners)
+                self._live[owner].sequence.seconds[0] += share
+
+    def _encoded(self, job: EncodeJob, embeds: torch.Tensor) -> _Encoded:
+        if len(embeds) != job.num_tokens:
+            raise ValueError(
+                f"image has {len(embeds)} visual tokens, its placeholder {job.num_tokens}"
+            )
+        draft = self._runner.draft(embeds) if self.config.enable_drafts else None
+        if embeds.untyped_storage().nbytes() > embeds.nbytes:
+            embeds = embeds.clone()
+        return _Encoded(embeds, tuple(draft or ()))
+
+    def _compute(self, output: SchedulerOutput) -> list[RequestOutput]:
+        """Run a decoder batch, keep what verification allows, and report the sequences."""
+        started = perf_counter()
+        is_done = False
+        try:
+            batch = build_batch(output.batch, self.config.block_size, self._embedding)
+            logits = self._runner.execute(batch)
+            wanted = [item for item in output.batch if item.wants_logits]
+            chosen, logprobs = choose_tokens(wanted, logits)
+            num_accepted = count_accepted(
+                np.array(chosen, dtype=np.int64),
+                np.array([t for item in wanted for t in item.draft.token_ids], dtype=np.int64),
+                np.array([len(item.draft.token_ids) for item in wanted], dtype=np.int64),
+            ).tolist()
+            is_done = True
+        finally:
+            if not is_done:
+                self._scheduler.rollback(output)
+        num_rows = share_time(output.batch, perf_counter() - started)
+        self._counts["decoder_batches"] += 1
+        self._counts["decoder_rows"] += num_rows
+        outputs: list[RequestOutput] = []
+        row = 0
+        for item in output.batch:
+            if not item.wants_logits:
+                self._scheduler.computed(item, 0, [], [])
+                continue
+            end = row + 1 + num_accepted[len(outputs)]
+            outputs.append(
+                self._advance(item, chosen[row:end], logprobs[row:end] if logprobs else [])
+            )
+            row += 1 + len(item.draft.token_ids)
+        return outputs
+
+    def _embedding(self, mm_hash: bytes) -> torch.Tensor:
+        return self._embeddings.get(mm_hash).embeds
+
+    def _advance(
+        self, item: ScheduledSequence, tokens: list[int], logprobs: list[float]
+    ) -> RequestOutput:
+        """Append the accepted draft and the model's own token to a sequence."""
+        sequence = item.sequence
+        live = self._live[sequence.request_id]
+        num_kept, is_stopped = cut_at_stop(
+            tokens, sequence.stop_token_ids, sequence.num_remaining_tokens
+        )
+        logprobs = logprobs[:num_kept] if sequence.request.sampling.logprobs else []
+        num_accepted = len(tokens) - 1
+        tokens = tokens[:num_kept]
+        self._scheduler.computed(item, num_accepted, tokens, logprobs)
+        live.text += live.detokenizer.push(tokens[:-1] if is_stopped else tokens)
+        self._counts["output_tokens"] += num_kept
+        self._counts["drafted_tokens"] += len(item.draft.token_ids)
+        self._counts["accepted_tokens"] += min(num_accepted, num_kept)
+        if is_stopped:
+            self._finish(live, "stop")
+        elif not sequence.num_remaining_tokens:
+            self._finish(live, "length")
+        return live.output()
+
+    def _finish(self, live: Live, reason: FinishReason) -> None:
+        self._scheduler.finish(live.sequence, reason)
+        live.text += live.detokenizer.finish()
+        del self._live[live.sequence.request_id]
+        self._counts["requests_finished"] += 1

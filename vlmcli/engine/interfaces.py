@@ -1,0 +1,58 @@
+"""What the engine loop asks of the parts behind it, so that tests can put fakes in their place.
+
+Protocols alone; `model_runner` and `tokenizer` are what stands there in earnest.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from vlmcli.engine.batch import BatchInput
+from vlmcli.engine.config import BlockKind, ModelConfig
+from vlmcli.engine.request import ImageInput
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Runner(Protocol):
+    """What the engine asks of the model runner; shapes as in `model_runner`."""
+
+    model_config: ModelConfig
+
+    def bytes_per_block(self, kind: BlockKind) -> int:
+        """Bytes of one KV block."""
+
+    def bytes_per_embedding(self) -> int:
+        """Bytes of one visual token's embedding."""
+
+    def allocate_kv(self, num_blocks: int) -> None:
+        """Make the KV pool."""
+
+    def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
+        """Embeddings [tokens, hidden] of each image."""
+
+    def draft(self, embeds: "torch.Tensor") -> list[int] | None:
+        """A guess at the text of an image, or None without a draft head."""
+
+    def execute(self, batch: BatchInput) -> "torch.Tensor":
+        """Logits fp32 [R, vocab]."""
+
+
+class Detokenizer(Protocol):
+    """Text of one sequence, as far as it is certain."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """The text that these further tokens make certain."""
+
+    def finish(self) -> str:
+        """What was held back; nothing is pushed afterwards."""
+
+
+class Tokenizer(Protocol):
+    """Token ids to text."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of some tokens, special tokens left out."""
+
+    def stream(self) -> Detokenizer:
+        """A detokenizer for one sequence."""

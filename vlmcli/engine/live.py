@@ -1,0 +1,54 @@
+"""An unfinished request as its caller sees it: text so far, counts, its share of the time."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from vlmcli.engine.interfaces import Detokenizer
+from vlmcli.engine.request import RequestOutput, StageSeconds
+from vlmcli.engine.sequence import Sequence
+from vlmcli.engine.step import ScheduledSequence
+
+
+@dataclass(slots=True)
+class Live:
+    """An unfinished request: its sequence and its text so far."""
+
+    sequence: Sequence
+    detokenizer: Detokenizer
+    text: str = ""
+
+    def output(self) -> RequestOutput:
+        """The request as it stands."""
+        sequence = self.sequence
+        counts = sequence.drafter.counts() if sequence.drafter is not None else {}
+        drafted = {name: count[0] for name, count in counts.items()}
+        accepted = {name: count[1] for name, count in counts.items()}
+        return RequestOutput(
+            request_id=sequence.request_id,
+            token_ids=tuple(sequence.output_token_ids.tolist()),
+            text=self.text,
+            finished=sequence.is_finished,
+            finish_reason=sequence.finish_reason,
+            logprobs=tuple(sequence.logprobs),
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_visual_tokens=sequence.num_visual_tokens,
+            num_cached_tokens=sequence.num_cached_tokens,
+            num_drafted=sum(drafted.values()),
+            num_accepted=sum(accepted.values()),
+            drafted=drafted,
+            accepted=accepted,
+            seconds=StageSeconds(
+                encode=sequence.seconds[0], prefill=sequence.seconds[1], decode=sequence.seconds[2]
+            ),
+        )
+
+
+def share_time(items: Seq[ScheduledSequence], elapsed: float) -> int:
+    """Book the seconds of a decoder batch on its sequences, row by row; returns the rows."""
+    num_rows = sum(item.num_query_tokens for item in items)
+    per_row = elapsed / num_rows
+    for item in items:
+        num_prefill = item.num_tokens if item.num_tokens > 1 or not item.wants_logits else 0
+        item.sequence.seconds[1] += per_row * num_prefill
+        item.sequence.seconds[2] += per_row * (item.num_query_tokens - num_prefill)
+    return num_rows

@@ -1,0 +1,381 @@
+"""Who is encoded and who is computed next, decided with integers.
+
+Three queues, each in order of arrival: sequences whose next image has no embedding, sequences with
+prompt tokens to compute, sequences that decode. A step is either one encoder batch or one decoder
+batch. Decoding sequences always get their row first; what is left of the token budget goes to
+drafts and to prompts. An encoder batch runs when seats are empty, at most every other step while
+anything decodes, so neither side starves. When blocks run out the youngest owner is preempted and
+computed again later; an older sequence never waits for a younger one. Every call makes progress or
+asserts. Knows no tensors, no clock and no text.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
+from itertools import chain
+from typing import Any
+
+from vlmcli.engine.block_manager import BlockManager
+from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.encoder_cache import EncoderCache
+from vlmcli.engine.request import FinishReason, ImageInput, RequestTooLargeError
+from vlmcli.engine.sequence import Sequence, SequenceStatus
+from vlmcli.engine.step import EncodeJob, ScheduledSequence, SchedulerOutput
+
+
+class Scheduler:
+    """Moves sequences between its queues under the budgets of the config.
+
+    Args:
+        config: limits in sequences and tokens. blocks: the paged pool. embeddings: the encoder
+        cache; it holds opaque values here. embedding_bytes: bytes of one visual token's embedding.
+        overhead_rows: fixed cost of a decoder pass in rows, shared by its sequences; it sets how
+        far
+            drafts reach.
+        on_admit: called with a sequence when it has got its blocks, before anything is drafted.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        blocks: BlockManager,
+        embeddings: EncoderCache[Any],
+        *,
+        embedding_bytes: int,
+        overhead_rows: float,
+        on_admit: Callable[[Sequence], None] = lambda _: None,
+    ) -> None:
+        assert config.max_num_batched_tokens >= config.max_num_seqs
+        self.config = config
+        self.blocks = blocks
+        self.embeddings = embeddings
+        self.num_preemptions = 0
+        self._embedding_bytes = embedding_bytes
+        self._overhead_rows = overhead_rows
+        self._on_admit = on_admit
+        self._queues: dict[SequenceStatus, list[Sequence]] = {
+            SequenceStatus.ENCODING: [],
+            SequenceStatus.PREFILLING: [],
+            SequenceStatus.DECODING: [],
+        }
+        self._running: list[Sequence] = []
+        """Owners of blocks, oldest first."""
+        self._has_just_encoded = False
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain.from_iterable(self._queues.values())
+
+    def queue_lengths(self) -> dict[str, int]:
+        """Sequences by queue name."""
+        return {status.value: len(queue) for status, queue in self._queues.items()}
+
+    def add(self, sequence: Sequence) -> None:
+        """Take a new sequence.
+
+        Raises:
+            RequestTooLargeError: it could not run to its last token even alone.
+        """
+        if not self.blocks.fits_alone(sequence):
+            size = self.blocks.block_size
+            raise RequestTooLargeError(
+                f"request {sequence.request_id} needs {len(sequence.token_ids)} KV tokens, "
+                f"the pool holds {self.blocks.num_usable_blocks * size}",
+                remedy="fewer pixels, fewer new tokens, or more memory for the KV cache",
+            )
+        self._enqueue(sequence, self._status_of(sequence))
+
+    def schedule(self) -> SchedulerOutput:
+        """Choose the next step. Only while there are sequences."""
+        assert len(self), "nothing to schedule"
+        output = self._plan()
+        if output is None:
+            self._make_way()
+            output = self._plan()
+        assert output is not None, f"no progress possible: {list(self)}"
+        self._has_just_encoded = bool(output.encode)
+        return output
+
+    def encoded(self, jobs: Seq[EncodeJob], values: Seq[object]) -> None:
+        """Take in the results of an encoder batch, parallel to its jobs."""
+        for job, value in zip(jobs, values, strict=True):
+            num_bytes = job.num_tokens * self._embedding_bytes
+            self.embeddings.put(job.image.mm_hash, value, num_bytes, job.owners)
+        owners = {owner for job in jobs for owner in job.owners}
+        for sequence in [*self._queues[SequenceStatus.ENCODING]]:
+            if sequence.request_id in owners:
+                self._place(sequence)
+
+    def computed(
+        self, item: ScheduledSequence, num_accepted: int, tokens: list[int], logprobs: list[float]
+    ) -> None:
+        """Record a sequence's share of a decoder batch that has been executed.
+
+        Args:
+            item: what was scheduled.
+            num_accepted: draft tokens that were right.
+            tokens: new tokens: the accepted draft, then the model's own; cut at a stop token; empty
+                where no logits were wanted.
+            logprobs: parallel to `tokens`, or empty.
+        """
+        sequence = item.sequence
+        sequence.num_computed_tokens = item.start + item.num_tokens + min(num_accepted, len(tokens))
+        self._release_images(sequence, bisect_right(sequence.image_ends, item.start - 1))
+        if tokens:
+            sequence.append(tokens, logprobs)
+            sequence.num_computed_tokens = min(
+                sequence.num_computed_tokens, sequence.num_tokens - 1
+            )
+            self.blocks.trim(sequence, sequence.num_tokens)
+            if sequence.drafter is not None:
+                sequence.drafter.observe(
+                    item.draft, num_accepted, sequence.output_token_ids, len(tokens)
+                )
+        self._place(sequence)
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a sequence and take everything back that it holds."""
+        self._queues[sequence.status].remove(sequence)
+        self._let_go(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        sequence.finish_reason = reason
+        if sequence.drafter is not None:
+            sequence.drafter.close()
+
+    def rollback(self, output: SchedulerOutput) -> None:
+        """A decoder batch failed: nothing it would have written may be found or used."""
+        for item in output.batch:
+            self.blocks.forget(item.sequence, item.start)
+        for item in output.batch:
+            self._preempt(item.sequence)
+
+    def check_integrity(self) -> None:
+        """Assert that queues, blocks and embeddings agree with each other."""
+        self.blocks.check_integrity(self)
+        self.embeddings.check_integrity()
+        for status, queue in self._queues.items():
+            arrivals = [sequence.arrival for sequence in queue]
+            assert arrivals == sorted(set(arrivals))
+            assert all(sequence.status is status for sequence in queue)
+        assert self.embeddings.owners() <= {sequence.request_id for sequence in self}
+        for sequence in self:
+            assert sequence.num_computed_tokens < sequence.num_tokens <= len(sequence.token_ids)
+            assert bool(sequence.block_table) or not sequence.num_computed_tokens
+            if sequence.status is SequenceStatus.DECODING:
+                assert sequence.num_computed_tokens == sequence.num_tokens - 1
+
+    def _plan(self) -> SchedulerOutput | None:
+        if self._should_encode() and (jobs := self._plan_encode()):
+            return SchedulerOutput(encode=jobs)
+        if batch := self._plan_batch():
+            return SchedulerOutput(batch=batch)
+        if jobs := self._plan_encode():
+            return SchedulerOutput(encode=jobs)
+        return None
+
+    def _should_encode(self) -> bool:
+        encoding, prefilling, decoding = self._queues.values()
+        if not encoding or (self._has_just_encoded and (prefilling or decoding)):
+            return False
+        return len(prefilling) + len(decoding) < self.config.max_num_seqs
+
+    def _plan_encode(self) -> tuple[EncodeJob, ...]:
+        """Images for the oldest waiting sequences, each image once, within both budgets."""
+        owners: dict[bytes, list[str]] = {}
+        jobs: list[tuple[ImageInput, int]] = []
+        num_tokens = 0
+        for sequence in [*self._queues[SequenceStatus.ENCODING]]:
+            self._place(sequence)
+            if sequence.status is not SequenceStatus.ENCODING:
+                continue
+            for image, length in self._missing_images(sequence):
+                if image.mm_hash in owners:
+                    owners[image.mm_hash].append(sequence.request_id)
+                    continue
+                if jobs and num_tokens + length > self.config.max_encoder_tokens:
+                    return self._encode_jobs(jobs, owners)
+                num_bytes = length * self._embedding_bytes
+                planned = num_tokens * self._embedding_bytes
+                if not self.embeddings.has_room(num_bytes, planned=planned):
+                    return self._encode_jobs(jobs, owners)
+                jobs.append((image, length))
+                owners[image.mm_hash] = [sequence.request_id]
+                num_tokens += length
+        return self._encode_jobs(jobs, owners)
+
+    def _encode_jobs(
+        self, jobs: list[tuple[ImageInput, int]], owners: dict[bytes, list[str]]
+    ) -> tuple[EncodeJob, ...]:
+        self.embeddings.make_room(sum(length for _, length in jobs) * self._embedding_bytes)
+        return tuple(
+            EncodeJob(image, length, tuple(owners[image.mm_hash])) for image, length in jobs
+        )
+
+    def _missing_images(self, sequence: Sequence) -> Iterator[tuple[ImageInput, int]]:
+        """Images without an embedding among those that are not computed yet, with their tokens."""
+        request = sequence.request
+        first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
+        for image, place in zip(request.images[first:], request.placeholders[first:], strict=True):
+            if image.mm_hash not in self.embeddings:
+                yield image, place.length
+
+    def _plan_batch(self) -> tuple[ScheduledSequence, ...]:
+        """Rows for every decoding sequence, their drafts, then prompt chunks, oldest first."""
+        decoding = self._queues[SequenceStatus.DECODING]
+        prefilling = self._queues[SequenceStatus.PREFILLING]
+        batch: list[ScheduledSequence] = []
+        for sequence in [*decoding]:
+            if sequence.status is SequenceStatus.DECODING and self._grow(sequence):
+                batch.append(ScheduledSequence(sequence, sequence.num_computed_tokens, 1))
+        num_seqs = min(len(batch) + len(prefilling), self.config.max_num_seqs)
+        overhead = self._overhead_rows / max(1, num_seqs)
+        budget = self.config.max_num_batched_tokens - len(batch)
+        draft_budget = budget // 2 if prefilling else budget
+        for item in batch:
+            draft_budget -= self._draft(item, draft_budget, overhead)
+        budget = self.config.max_num_batched_tokens - sum(i.num_query_tokens for i in batch)
+        for sequence in [*prefilling]:
+            if budget <= 0 or not self._may_prefill(sequence):
+                break
+            chunk = min(self._pin_images(sequence) - sequence.num_computed_tokens, budget)
+            if chunk <= 0:
+                self._place(sequence)
+                continue
+            item = ScheduledSequence(sequence, sequence.num_computed_tokens, chunk)
+            self.blocks.register(sequence, item.start + chunk)
+            budget -= chunk
+            if item.wants_logits:
+                budget -= self._draft(item, budget, overhead)
+            batch.append(item)
+        return tuple(batch)
+
+    def _draft(self, item: ScheduledSequence, budget: int, overhead: float) -> int:
+        """Add draft tokens where budget and free blocks allow; returns how many."""
+        sequence = item.sequence
+        if sequence.drafter is None:
+            return 0
+        room = (len(sequence.block_table) + self.blocks.num_free_blocks) * self.blocks.block_size
+        limit = min(
+            budget,
+            self.config.max_draft_tokens,
+            sequence.num_remaining_tokens - 1,
+            room - sequence.num_tokens,
+        )
+        if limit <= 0:
+            return 0
+        draft = sequence.drafter.propose(limit, overhead)
+        num_draft = len(draft.token_ids)
+        if not num_draft or not self.blocks.grow(
+            sequence, sequence.num_tokens + num_draft, evict=False
+        ):
+            return 0
+        item.draft = draft
+        return num_draft
+
+    def _may_prefill(self, sequence: Sequence) -> bool:
+        """Whether the sequence has blocks for its prompt, or gets them now.
+
+        Strictly in order of arrival: where this one does not fit, no younger one may overtake it.
+        """
+        if sequence.block_table:
+            return True
+        if len(self._running) >= self.config.max_num_seqs:
+            return False
+        hits = self.blocks.match_prefix(sequence)
+        num_decoding = len(self._queues[SequenceStatus.DECODING])
+        if not self.blocks.can_allocate(sequence, hits, reserve=num_decoding):
+            return False
+        self.blocks.allocate(sequence, hits)
+        insort(self._running, sequence, key=_arrival)
+        self._on_admit(sequence)
+        return True
+
+    def _pin_images(self, sequence: Sequence) -> int:
+        """Pin the images at hand; returns the index up to which tokens can be computed."""
+        request = sequence.request
+        first = bisect_right(sequence.image_ends, sequence.num_computed_tokens)
+        for image, place in zip(request.images[first:], request.placeholders[first:], strict=True):
+            if image.mm_hash not in self.embeddings:
+                return place.offset
+            self.embeddings.pin(image.mm_hash, sequence.request_id)
+        return sequence.num_tokens
+
+    def _release_images(self, sequence: Sequence, first: int = 0) -> None:
+        """Let go of images whose tokens are all computed, from number `first` on."""
+        last = bisect_right(sequence.image_ends, sequence.num_computed_tokens)
+        for image in sequence.request.images[first:last]:
+            self.embeddings.unpin(image.mm_hash, sequence.request_id)
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Room for the newest token, taken from the youngest if need be, perhaps from itself."""
+        while not self.blocks.grow(sequence, sequence.num_tokens):
+            victim = self._running[-1]
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take the blocks back; everything known is computed again later."""
+        self._let_go(sequence)
+        sequence.num_computed_tokens = 0
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        self._place(sequence)
+
+    def _make_way(self) -> None:
+        """Nothing could be scheduled: the oldest sequence gets everything that the others hold.
+
+        Happens where younger sequences hold embeddings that they cannot use for want of blocks, and
+        the oldest holds blocks that it cannot use for want of an embedding.
+        """
+        oldest = min(self, key=_arrival)
+        for sequence in [*self]:
+            if sequence is not oldest and sequence.block_table:
+                self._preempt(sequence)
+            self._unpin(sequence)
+        for sequence in [*self]:
+            self._place(sequence)
+
+    def _let_go(self, sequence: Sequence) -> None:
+        if sequence.block_table:
+            self.blocks.free(sequence)
+            self._running.remove(sequence)
+        self._unpin(sequence)
+
+    def _unpin(self, sequence: Sequence) -> None:
+        for image in sequence.request.images:
+            self.embeddings.unpin(image.mm_hash, sequence.request_id)
+
+    def _num_known_computed(self, sequence: Sequence) -> int:
+        """Tokens that need no computing: done, or found in the prefix cache if admitted now."""
+        if sequence.block_table:
+            return sequence.num_computed_tokens
+        return len(self.blocks.match_prefix(sequence)) * self.blocks.block_size
+
+    def _place(self, sequence: Sequence) -> None:
+        """Put the sequence into the queue where it belongs now."""
+        status = self._status_of(sequence)
+        if status is not sequence.status:
+            self._queues[sequence.status].remove(sequence)
+            self._enqueue(sequence, status)
+
+    def _enqueue(self, sequence: Sequence, status: SequenceStatus) -> None:
+        sequence.status = status
+        insort(self._queues[status], sequence, key=_arrival)
+
+    def _status_of(self, sequence: Sequence) -> SequenceStatus:
+        is_newest_left = sequence.num_computed_tokens == sequence.num_tokens - 1
+        if is_newest_left and sequence.num_output_tokens and sequence.block_table:
+            return SequenceStatus.DECODING
+        next_image = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
+        images = sequence.request.images
+        if next_image < len(images) and images[next_image].mm_hash not in self.embeddings:
+            return SequenceStatus.ENCODING
+        return SequenceStatus.PREFILLING
+
+
+def _arrival(sequence: Sequence) -> int:
+    return sequence.arrival
