@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +56,7 @@ class RenderSpec:
         return self.max_pixels * DECODED_BYTES_PER_PIXEL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PixelSize:
+class PixelSize(NamedTuple):
     """Size of a page's picture; `dpi` is None for images, `downscaled` where the cap cut it."""
 
     width: int

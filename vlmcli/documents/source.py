@@ -11,10 +11,9 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Self
 
 from vlmcli.documents.base import (
     Document,
@@ -34,11 +33,10 @@ __all__ = [
     "PixelSize",
     "RenderSpec",
     "Source",
-    "Spool",
+    "Sources",
     "TextLayer",
     "iter_sources",
     "open_document",
-    "stdin_spool",
 ]
 
 STDIN = "-"
@@ -62,64 +60,77 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 )
 
 
-class Spool:
-    """A private folder for inputs that are no files: made on first use, removed at the end."""
+class Sources(Iterator[Source]):
+    """The documents that inputs name, found as they are asked for.
 
-    def __init__(self) -> None:
-        self._folder: Path | None = None
-        self._count = 0
+    Inputs that are no files (stdin, pipes) are copied to a private folder, which `close` removes:
+    close it when the job is over, not when the iteration is.
+    """
 
-    def store(self, stream: BinaryIO) -> Path:
-        """Copy `stream` to a file that only this user can read, a piece at a time."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="vlmcli-"))
-        self._count += 1
-        path = self._folder / f"input-{self._count}"
-        with path.open("wb") as file:
-            shutil.copyfileobj(stream, file)
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
+        self._found = self._find(inputs)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Source:
+        return next(self._found)
+
+    def close(self) -> None:
+        """Delete what was copied; closing twice is fine."""
+        self._found.close()
+        if self._spool is not None:
+            self._spool.cleanup()
+            self._spool = None
+
+    def _find(self, inputs: Sequence[str]) -> Generator[Source]:
+        for number, name in enumerate(inputs):
+            path = Path(name)
+            if name == STDIN:
+                yield Source(path=self._copy(_stdin(), number), name=STDIN)
+            elif path.is_dir():
+                yield from _walk(path)
+            elif path.is_fifo():
+                with path.open("rb") as stream:
+                    yield Source(path=self._copy(stream, number), name=_shown(name))
+            else:
+                yield Source(path=path, name=_shown(name))
+
+    def _copy(self, stream: BinaryIO, number: int) -> Path:
+        """`stream` in a file that only this user can read, copied a piece at a time."""
+        if self._spool is None:
+            self._spool = tempfile.TemporaryDirectory(prefix="vlmcli-", ignore_cleanup_errors=True)
+        path = Path(self._spool.name) / f"input-{number}"
+        try:
+            with path.open("wb") as file:
+                shutil.copyfileobj(stream, file)
+        except OSError as error:
+            raise InputError(
+                f"stdin cannot be copied to {self._spool.name}: {error.strerror}",
+                remedy="set TMPDIR to a folder with room",
+            ) from error
         return path
 
-    def remove(self) -> None:
-        """Delete the folder and what is in it."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise InputError("stdin (-) is closed", code="missing")
+    return sys.stdin.buffer
 
 
-@contextmanager
-def stdin_spool() -> Iterator[Spool]:
-    """A spool for `iter_sources`, emptied when the job is over."""
-    spool = Spool()
-    try:
-        yield spool
-    finally:
-        spool.remove()
-
-
-def iter_sources(inputs: Sequence[str], spool: Spool | None = None) -> Iterator[Source]:
+def iter_sources(inputs: Sequence[str]) -> Sources:
     """The documents that `inputs` name, in order, found as they are asked for.
 
     Folders are walked recursively in natural order (`p2` before `p10`); hidden files are skipped,
-    and so are files that neither are documents by content nor claim to be by suffix. `-` is stdin;
-    it and pipes are copied to `spool`, which must outlive the sources.
+    and so are files that neither are documents by content nor claim to be by suffix. `-` is stdin.
 
     Raises:
         UsageError: `-` is named twice.
     """
     if list(inputs).count(STDIN) > 1:
         raise UsageError("stdin (-) is named twice", remedy="name it once")
-    for name in inputs:
-        path = Path(name)
-        if name == STDIN:
-            assert spool is not None, "stdin needs a spool"
-            yield Source(path=spool.store(sys.stdin.buffer), name=STDIN)
-        elif path.is_dir():
-            yield from _walk(path)
-        elif spool is not None and path.is_fifo():
-            with path.open("rb") as stream:
-                yield Source(path=spool.store(stream), name=_shown(path))
-        else:
-            yield Source(path=path, name=_shown(Path(name)))
+    return Sources(inputs)
 
 
 def open_document(source: Source, *, password: str | None = None, strict: bool = False) -> Document:
@@ -258,6 +269,6 @@ def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
     ], name
 
 
-def _shown(path: Path) -> str:
+def _shown(path: Path | str) -> str:
     """A path as records show it: valid Unicode, whatever bytes the name has."""
     return os.fsencode(path).decode("utf-8", "replace")

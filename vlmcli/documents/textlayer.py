@@ -40,6 +40,9 @@ _BULLETS = {
 }
 """Glyphs of Symbol and Wingdings in Microsoft's private area, as word processors write them."""
 
+_CELL_GAP = "  "
+"""As between cells that the line finder finds, so that both kinds of page look alike."""
+
 _DROPPED = {"\u200b", "\u2060", "\ufeff", "\u00ad"}
 _LIGATURES = {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _CID = re.compile(r"\(cid:\d+\)")
@@ -129,7 +132,7 @@ def _whole(box: tuple[float, float, float, float], layer: TextLayer) -> tuple[in
 
 
 def _row_text(row: order.Row) -> str:
-    """One printed line: cells parted by tabs, words by spaces, in the script's direction."""
+    """One printed line: cells apart, words by spaces, in the script's direction."""
     items = list(row)
     letters = "".join(item.fragment.text for item in items)
     if sum(_is_right_to_left(letter) for letter in letters) * 2 > len(letters):
@@ -138,7 +141,7 @@ def _row_text(row: order.Row) -> str:
     for before, after in pairwise(items):
         left, right = sorted((before, after), key=lambda item: item.u0)
         if order.are_cells(left, right):
-            text += "\t"
+            text += _CELL_GAP
         elif not order.are_touching(left, right):
             text += " "
         text += after.fragment.text

@@ -1,0 +1,132 @@
+"""Is there anything to read on a page? White, noisy, ruled and black pages are blank.
+
+Looks for marks that could be letters on a copy of about 1,200 pixels on the long side: darker or
+lighter than the ground around them, neither dust nor rules nor a scanner's edge. Errs towards not
+blank: a page with a picture, or with one small folio, is for the line finder or the model to judge.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.documents.base import Pixels
+
+_LONG_SIDE = 1200
+"""Pixels on the long side of the copy: about 100 dpi on an A4 page."""
+
+_LEAST_CONTRAST = 16
+"""Grey levels, of 255; paper and scanners vary by less."""
+
+_NOISE_FACTOR = 6.0
+"""A mark stands out from the grain of the paper by so many standard deviations."""
+
+_GHOST_CONTRAST = 56
+"""Marks fainter than this, of 255, on a page that has no others are show-through or a ghost."""
+
+_LEAST_HEIGHT = 5
+"""Pixels of the copy; a digit of a small folio is six to ten high."""
+
+_DUST = 8
+"""A round solid spot smaller than this is dust."""
+
+_RULE = 40
+"""Runs longer than this many pixels of the copy are rules, borders or filled areas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InkReport:
+    """`marks` that could be letters, and how they stand out from the ground (of 255; 0 if none)."""
+
+    marks: int
+    contrast: float
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing on the page could be a letter."""
+        return self.marks == 0
+
+    @property
+    def is_low_contrast(self) -> bool:
+        """All there is, is faint: perhaps the other side of the leaf showing through."""
+        return self.marks > 0 and self.contrast < _GHOST_CONTRAST
+
+
+def inspect(grey: Pixels) -> InkReport:
+    """Count what could be letters on a page.
+
+    Args:
+        grey: (H, W) picture of the whole page.
+    """
+    small = _reduced(grey)
+    difference = _difference(small)
+    threshold = max(_LEAST_CONTRAST, _NOISE_FACTOR * _grain(small))
+    ink = (difference > threshold).astype(np.uint8)
+    ink = _without_rules(ink)
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    letters = [number for number in range(1, count) if _could_be_a_letter(stats[number], ink.shape)]
+    if not letters:
+        return InkReport(marks=0, contrast=0.0)
+    wanted = np.zeros(count, np.bool_)
+    wanted[letters] = True
+    levels = difference[wanted[labels]]
+    return InkReport(marks=len(letters), contrast=float(np.percentile(levels, 90)))
+
+
+def is_blank(grey: Pixels) -> bool:
+    """Whether a page, (H, W) grey, holds nothing to read."""
+    return inspect(grey).is_blank
+
+
+def _reduced(grey: Pixels) -> Pixels:
+    """A copy of at most `_LONG_SIDE` pixels on the long side; averaging also quiets the grain."""
+    factor = max(grey.shape) / _LONG_SIDE
+    if factor <= 1:
+        return grey
+    shape = max(1, round(grey.shape[1] / factor)), max(1, round(grey.shape[0] / factor))
+    small: Pixels = cv2.resize(grey, shape, interpolation=cv2.INTER_AREA)
+    return small
+
+
+def _difference(small: Pixels) -> Pixels:
+    """How far each pixel is from the ground around it, darker or lighter."""
+    ground = cv2.medianBlur(small, 31)
+    difference: Pixels = cv2.absdiff(small, ground)
+    return difference
+
+
+def _grain(small: Pixels) -> float:
+    """Standard deviation of the paper's grain, whatever is printed on it.
+
+    The median of absolute differences between neighbours, times 1.4826 / sqrt(2): robust for up to
+    half of the page (F. Hampel, 1974).
+    """
+    if small.shape[1] < 2:
+        return 0.0
+    steps = np.abs(np.diff(small[:, ::2].astype(np.int16), axis=1))
+    return float(np.median(steps)) * 1.0484 if steps.size else 0.0
+
+
+def _without_rules(ink: Pixels) -> Pixels:
+    rules = np.zeros_like(ink)
+    for kernel in (np.ones((1, _RULE), np.uint8), np.ones((_RULE, 1), np.uint8)):
+        rules |= cv2.morphologyEx(ink, cv2.MORPH_OPEN, kernel)
+    # The grey fringe of a rule goes with it.
+    kept: Pixels = ink & ~cv2.dilate(rules, np.ones((5, 5), np.uint8)) & 1
+    return kept
+
+
+def _could_be_a_letter(stats: npt.NDArray[np.int32], shape: tuple[int, ...]) -> bool:
+    """Judge one component by its box and area; what touches the picture's edge is the scanner's."""
+    left, top = int(stats[cv2.CC_STAT_LEFT]), int(stats[cv2.CC_STAT_TOP])
+    width, height = int(stats[cv2.CC_STAT_WIDTH]), int(stats[cv2.CC_STAT_HEIGHT])
+    area = int(stats[cv2.CC_STAT_AREA])
+    if left == 0 or top == 0 or left + width == shape[1] or top + height == shape[0]:
+        return False
+    if height < _LEAST_HEIGHT or area < 2 * _LEAST_HEIGHT:
+        return False
+    if max(width, height) < _DUST and max(width, height) < 2 * min(width, height):
+        return area < 0.6 * width * height
+    # What is left of a rule is long and thin; so is the letter l, which is short.
+    return min(width, height) >= 2 and max(width, height) < 15 * min(width, height)

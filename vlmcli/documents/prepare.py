@@ -1,0 +1,197 @@
+"""What a page worker does, start to end: one page of an open document made ready for its reader.
+
+Answers the page itself where no model is needed (a sound text layer, a blank page), else hands over
+line crops or a picture. Raises nothing that a page can cause: a fault is an outcome. Gave up: text
+layer and model are not mixed within a page.
+"""
+
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import cv2
+import numpy as np
+
+from vlmcli.documents import blank, textlayer
+from vlmcli.documents.base import Document, PageHandle, Picture, Pixels, RenderSpec
+from vlmcli.errors import PageError
+from vlmcli.options import TextLayerMode
+from vlmcli.results import ErrorInfo, Line
+
+if TYPE_CHECKING:
+    from vlmcli.documents.lines import LineCrop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareSpec:
+    """What the reader reads: pages, or lines `line_height` high and no wider than the maximum."""
+
+    render: RenderSpec
+    text_layer: TextLayerMode
+    reads: Literal["lines", "page"]
+    line_height: int
+    max_line_width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPage:
+    """A page ready for its reader, or answered, or failed; `outcome` says which.
+
+    Attributes:
+        width: pixels of the displayed page's picture; boxes count in these. So does `height`.
+        dpi: resolution of a PDF page's picture; None for images.
+        text: the page's own text: the answer if `outcome` is `text-layer`, else a draft for the
+            model (mode `draft`) or empty.
+        lines: lines of `text` with boxes, for the outcome `text-layer`.
+        crops: text lines in reading order, grey; for the outcome `read` by lines.
+        picture: (H, W, 3) RGB; for the outcome `read` by page.
+        digest: SHA-256 over the picture's mode, size and pixels; empty where nothing was drawn.
+        suspect: reasons to look at the result: `low-contrast`, `no-text-layer`.
+        render_seconds: wall-clock seconds spent on the page here.
+    """
+
+    number: int
+    width: int
+    height: int
+    dpi: float | None
+    downscaled: bool
+    outcome: Literal["text-layer", "blank", "read", "error"]
+    text: str = ""
+    lines: tuple[Line, ...] = ()
+    crops: "tuple[LineCrop, ...]" = ()
+    picture: Pixels | None = None
+    digest: bytes = b""
+    suspect: tuple[str, ...] = ()
+    render_seconds: float = 0.0
+    error: ErrorInfo | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of pixels that this page keeps in memory."""
+        held = sum(crop.pixels.nbytes for crop in self.crops)
+        return held + (self.picture.nbytes if self.picture is not None else 0)
+
+
+def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedPage:
+    """Page `index` (from 0) of `document`, by `spec`. Page faults become the outcome `error`."""
+    start = time.perf_counter()
+    handle = document.page(index)
+    try:
+        page = _prepare(document, handle.require(), spec)
+    except PageError as error:
+        page = _failed(handle, spec, error)
+    except MemoryError:
+        page = _failed(handle, spec, PageError("the page needs more memory than there is"))
+    return replace(page, render_seconds=time.perf_counter() - start)
+
+
+def _prepare(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:
+    if spec.text_layer == "only":
+        return _from_layer_alone(document, handle, spec)
+    render = _render_spec(document, handle.index, spec)
+    picture = document.render(handle.index, render)
+    if handle.pixel_size(spec.render.dpi, spec.render.max_pixels).downscaled:
+        picture = replace(picture, downscaled=True)
+    grey = picture.pixels if picture.pixels.ndim == 2 else _to_grey(picture.pixels)
+    layer = document.text_layer(handle.index, render) if spec.text_layer != "ignore" else None
+    if layer is not None and spec.text_layer == "auto":
+        verdict = textlayer.judge(layer, grey)
+        if verdict.sound:
+            page = _drawn(handle, picture, "text-layer")
+            return replace(page, text=verdict.text, lines=verdict.lines)
+    ink = blank.inspect(grey)
+    if ink.is_blank:
+        return _blank(handle, picture)
+    page = replace(
+        _drawn(handle, picture, "read"),
+        text=textlayer.compose(layer).text if spec.text_layer == "draft" else "",
+        suspect=("low-contrast",) if ink.is_low_contrast else (),
+    )
+    if spec.reads == "page":
+        return replace(page, picture=picture.pixels)
+    from vlmcli.documents.lines import crop_lines, find_lines
+
+    lines = find_lines(grey)
+    crops = crop_lines(grey, lines, height=spec.line_height, max_width=spec.max_line_width)
+    return replace(page, crops=crops)
+
+
+def _render_spec(document: Document, index: int, spec: PrepareSpec) -> RenderSpec:
+    """Grey for line readers; and a scan is not drawn larger than it is."""
+    render = replace(spec.render, grey=spec.reads == "lines")
+    scan = document.scan_dpi(index, render)
+    return render if scan is None else replace(render, dpi=scan)
+
+
+def _from_layer_alone(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:
+    """The layer's text whatever it is worth: nobody is asked to look at the page."""
+    verdict = textlayer.compose(document.text_layer(handle.index, spec.render))
+    size = handle.pixel_size(spec.render.dpi, spec.render.max_pixels)
+    return PreparedPage(
+        number=handle.number,
+        width=size.width,
+        height=size.height,
+        dpi=size.dpi,
+        downscaled=size.downscaled,
+        outcome="text-layer",
+        text=verdict.text,
+        lines=verdict.lines,
+        suspect=() if verdict.sound else ("no-text-layer",),
+    )
+
+
+def _drawn(
+    handle: PageHandle, picture: Picture, outcome: Literal["text-layer", "blank", "read"]
+) -> PreparedPage:
+    height, width = picture.pixels.shape[:2]
+    return PreparedPage(
+        number=handle.number,
+        width=width,
+        height=height,
+        dpi=picture.dpi,
+        downscaled=picture.downscaled,
+        outcome=outcome,
+        digest=digest(picture.pixels),
+        warnings=picture.faults,
+    )
+
+
+def _blank(handle: PageHandle, picture: Picture) -> PreparedPage:
+    """A blank page, unless it is blank only because its content could not be drawn.
+
+    Raises:
+        PageError: something was to be drawn.
+    """
+    if picture.faults:
+        raise PageError(f"nothing of the page could be drawn: {picture.faults[0]}")
+    return _drawn(handle, picture, "blank")
+
+
+def _failed(handle: PageHandle, spec: PrepareSpec, error: PageError) -> PreparedPage:
+    size = handle.pixel_size(spec.render.dpi, spec.render.max_pixels)
+    return PreparedPage(
+        number=handle.number,
+        width=size.width,
+        height=size.height,
+        dpi=size.dpi,
+        downscaled=size.downscaled,
+        outcome="error",
+        error=ErrorInfo(code=error.code, message=str(error)),
+    )
+
+
+def digest(pixels: Pixels) -> bytes:
+    """The identity of a picture: SHA-256 over its mode, size and pixels."""
+    mode = "L" if pixels.ndim == 2 else "RGB"
+    head = f"{mode} {pixels.shape[1]}x{pixels.shape[0]} ".encode()
+    found = hashlib.sha256(head)
+    found.update(np.ascontiguousarray(pixels).data)
+    return found.digest()
+
+
+def _to_grey(pixels: Pixels) -> Pixels:
+    """Luma of an RGB picture (ITU-R BT.601, as in JPEG and in Pillow)."""
+    grey: Pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    return grey
