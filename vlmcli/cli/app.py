@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from vlmcli import __version__
 from vlmcli.cli import signals
-from vlmcli.cli.console import say
+from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.ocr import ocr
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
@@ -96,6 +96,7 @@ def report(error: BaseException) -> ExitCode | None:
 
 def main() -> None:
     """Entry point of `vlmcli` and `python -m vlmcli`. Does not return."""
+    fill_descriptors()
     signals.install()
     try:
         app(prog_name="vlmcli")

@@ -12,30 +12,43 @@ import sys
 from vlmcli.errors import OutputError
 
 
-def take_stdout() -> io.FileIO:
+def fill_descriptors() -> None:
+    """Point closed standard descriptors at the null device. To be called before anything is opened.
+
+    Otherwise the next file that is opened takes the place of the closed one, and everything that is
+    printed goes into that file.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+
+
+def take_stdout(*, is_needed: bool) -> io.FileIO:
     """Take standard output away from everybody else, until the process ends.
 
     From here on descriptor 1 is standard error, for Python, C libraries and children alike. It is
     not given back: C libraries keep text in buffers of their own until the process ends.
 
+    Args:
+        is_needed: results will go there.
+
     Returns:
         An unbuffered stream that only its holder can write to.
 
     Raises:
-        OutputError: standard output is closed.
+        OutputError: it is needed, and was closed when the process started.
     """
     if sys.stdout is not None:
         sys.stdout.flush()
-    try:
-        private = os.dup(1)
-    except OSError as error:
-        raise OutputError("standard output is closed", remedy="name a file with -o") from error
-    try:
-        os.dup2(2, 1)
-    except OSError:
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, 1)
-        os.close(silence)
+    elif is_needed:
+        raise OutputError("standard output is closed", remedy="name a file with -o")
+    private = os.dup(1)
+    os.dup2(2, 1)
     return io.FileIO(private, "wb")
 
 

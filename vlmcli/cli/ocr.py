@@ -3,6 +3,7 @@
 Checks what can be checked without opening anything, takes stdout, and imports the pipeline last.
 """
 
+import os
 from pathlib import Path
 
 import typer
@@ -12,6 +13,7 @@ from vlmcli.cli.console import set_up_logging, take_stdout
 from vlmcli.cli.progress import make_reporter
 from vlmcli.errors import InputError, UsageError
 from vlmcli.options import OcrOptions
+from vlmcli.outputs.targets import STDOUT_NAMES
 
 _DEFAULTS = OcrOptions(inputs=())
 
@@ -91,7 +93,7 @@ def run(options: OcrOptions) -> None:
         typer.Exit: always, unless an error or a signal ends the job.
     """
     _check(options)
-    stdout = take_stdout()
+    stdout = take_stdout(is_needed=options.output in STDOUT_NAMES)
     set_up_logging(options.verbose, quiet=options.quiet)
     reporter = make_reporter(options)
     closing_line = ""
@@ -101,7 +103,7 @@ def run(options: OcrOptions) -> None:
         summary = run_ocr(options, stdout=stdout, reporter=reporter)
         closing_line = summary.line()
     except KeyboardInterrupt as error:
-        if options.output is not None:
+        if options.output not in STDOUT_NAMES:
             error.add_note("run the same command with --resume to go on")
         raise
     finally:
@@ -118,10 +120,10 @@ def _check(options: OcrOptions) -> None:
 
 
 def _password(password: str | None, file: Path | None) -> str | None:
-    """The password, from the file if one was named."""
+    """The password: from the file if one was named, which beats the environment's."""
     if file is None:
         return password
-    if password is not None:
+    if password is not None and password != os.environ.get("VLMCLI_PASSWORD"):
         raise UsageError(
             "a password was given twice", remedy="give --password-file or --password, not both"
         )

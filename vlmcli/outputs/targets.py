@@ -25,7 +25,7 @@ EXTENSIONS: Mapping[Format, str] = {
 JOURNAL_SUFFIX = ".vlmcli-journal"
 
 _LAST_LEVEL = 2
-_STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+STDOUT_NAMES = (None, "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _START_AGAIN = "add --overwrite to replace it, or choose another place with -o"
 
 Kind = Literal["stream", "file", "directory"]
@@ -155,7 +155,7 @@ def _below_root(parent: Path, roots: Sequence[Path]) -> Path:
 
 def _kind_of(options: OcrOptions) -> tuple[Kind, Path | None]:
     output = options.output
-    if output is None or output in _STDOUT_NAMES:
+    if output in STDOUT_NAMES:
         return "stream", None
     if not output:
         raise UsageError("the name after -o is empty", remedy="name a file or a directory")

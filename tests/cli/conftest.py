@@ -1,0 +1,55 @@
+"""How the command line's tests start it: as users do, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FAKE_SCRIPT = Path(__file__).parent / "with_fake_pipeline.py"
+
+
+class Cli:
+    """Starts `vlmcli` in `folder`; with `fake`, over the fake pipeline."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def command(self, *args: str, fake: bool = True) -> list[str]:
+        start = [str(FAKE_SCRIPT)] if fake else ["-m", "vlmcli"]
+        return [sys.executable, *start, *args]
+
+    def environment(self, fake: dict | None = None, **more: str) -> dict[str, str]:
+        dropped = ("VLMCLI_", "_VLMCLI_", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+        paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
+        return kept | {"PYTHONPATH": paths, "FAKE": json.dumps(fake or {}), **more}
+
+    def __call__(self, *args: str, fake: dict | None = None, env=None, **more):
+        """Run to the end; `fake={}` is the fake pipeline in good order, None the real one."""
+        return subprocess.run(
+            self.command(*args, fake=fake is not None),
+            cwd=self.folder,
+            env=self.environment(fake, **(env or {})),
+            **{"capture_output": True, "timeout": 60, "check": False, **more},
+        )
+
+    def start(self, *args: str, fake: dict | None = None, **more) -> subprocess.Popen:
+        """Start over the fake pipeline and come back at once."""
+        return subprocess.Popen(
+            self.command(*args),
+            cwd=self.folder,
+            env=self.environment(fake),
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+        )
+
+
+@pytest.fixture
+def cli(tmp_path):
+    """The command line in a folder with three documents."""
+    for name in ("a.pdf", "b.pdf", "c.pdf"):
+        (tmp_path / name).write_bytes(b"document")
+    return Cli(tmp_path)

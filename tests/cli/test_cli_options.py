@@ -1,0 +1,103 @@
+"""Every option of `ocr` reaches the job as the value it stands for; the rest are defaults."""
+
+from dataclasses import fields
+
+import pytest
+from typer.testing import CliRunner
+
+from vlmcli.cli import ocr
+from vlmcli.cli.app import app
+from vlmcli.options import OcrOptions
+
+EVERYTHING = {
+    "--output out": ("output", "out"),
+    "--format markdown -f jsonl": ("formats", ("markdown", "jsonl")),
+    "--model dir/model": ("model", "dir/model"),
+    "--pages 1,3-end": ("pages", "1,3-end"),
+    "--password secret": ("password", "secret"),
+    "--dpi 300": ("dpi", 300),
+    "--max-pixels 1000000": ("max_pixels", 1_000_000),
+    "--device cuda:1": ("device", "cuda:1"),
+    "--dtype bfloat16": ("dtype", "bfloat16"),
+    "--text-layer only": ("text_layer", "only"),
+    "--drafts head,layer": ("drafts", "head,layer"),
+    "--reuse exact": ("reuse", "exact"),
+    "--max-tokens 99": ("max_tokens", 99),
+    "--max-memory 2GiB": ("max_memory", 2 << 30),
+    "--vision-cache 512MiB": ("vision_cache", 512 << 20),
+    "--page-timeout 2.5": ("page_timeout", 2.5),
+    "--retries 0": ("retries", 0),
+    "--jobs 3": ("jobs", 3),
+    "--threads 1": ("threads", 1),
+    "--resume": ("resume", True),
+    "--no-cache": ("cache", False),
+    "--overwrite": ("overwrite", True),
+    "--strict": ("strict", True),
+    "--fail-fast": ("fail_fast", True),
+    "--progress json": ("progress", "json"),
+    "--stats run.json": ("stats", "run.json"),
+    "--quiet": ("quiet", True),
+    "-vv": ("verbose", 2),
+}
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Parses a command line and gives the job's options, without running the job."""
+    jobs: list[OcrOptions] = []
+    monkeypatch.setattr(ocr, "run", jobs.append)
+    monkeypatch.delenv("VLMCLI_MODEL", raising=False)
+    monkeypatch.delenv("VLMCLI_PASSWORD", raising=False)
+
+    def call(*args: str) -> OcrOptions:
+        result = CliRunner().invoke(app, ["ocr", *args])
+        assert result.exit_code == 0, result.output
+        return jobs.pop()
+
+    return call
+
+
+def test_without_options_every_default_is_that_of_the_options(parse):
+    assert parse("a.pdf", "b", "-") == OcrOptions(inputs=("a.pdf", "b", "-"))
+
+
+def test_there_is_an_option_for_every_setting():
+    assert {name for name, _ in EVERYTHING.values()} == {
+        field.name for field in fields(OcrOptions)
+    } - {"inputs"}
+
+
+@pytest.mark.parametrize("text", EVERYTHING)
+def test_one_option_changes_one_setting(parse, text):
+    name, value = EVERYTHING[text]
+    assert parse("a.pdf", *text.split()) == OcrOptions(inputs=("a.pdf",), **{name: value})
+
+
+def test_all_options_together(parse):
+    words = [word for text in EVERYTHING for word in text.split()]
+    assert parse("a.pdf", *words) == OcrOptions(inputs=("a.pdf",), **dict(EVERYTHING.values()))
+
+
+def test_short_names_and_opposites(parse):
+    short = parse("a.pdf", "-o", "x", "-m", "m", "-j", "2", "-q", "-v", "--no-resume", "--cache")
+    long = OcrOptions(inputs=("a.pdf",), output="x", model="m", jobs=2, quiet=True, verbose=1)
+    assert short == long
+
+
+def test_the_environment_stands_in_for_options_and_gives_way_to_them(parse, monkeypatch, tmp_path):
+    (tmp_path / "pw").write_text("from file\n")
+    monkeypatch.setenv("VLMCLI_MODEL", "from-env")
+    monkeypatch.setenv("VLMCLI_PASSWORD", "env-secret")
+    assert parse("a.pdf").model == "from-env"
+    assert parse("a.pdf").password == "env-secret"
+    assert parse("a.pdf", "-m", "from-option").model == "from-option"
+    assert parse("a.pdf", "--password", "given").password == "given"
+    assert parse("a.pdf", "--password-file", str(tmp_path / "pw")).password == "from file"
+
+
+def test_a_password_file_has_the_password_in_its_first_line(parse, tmp_path):
+    file = tmp_path / "password"
+    passwords = {b"p w\n": "p w", b"pw\r\nmore\n": "pw", b"": "", "ü".encode(): "ü"}
+    for data, password in passwords.items():
+        file.write_bytes(data)
+        assert parse("a.pdf", "--password-file", str(file)).password == password

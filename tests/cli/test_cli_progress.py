@@ -1,0 +1,140 @@
+"""Speed, time left and what is shown of them: numbers that can be trusted, lines that are safe."""
+
+import json
+import os
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmcli.cli.console import printable, say
+from vlmcli.cli.progress import (
+    JsonReporter,
+    Pace,
+    PlainReporter,
+    RichReporter,
+    failure_line,
+    format_seconds,
+    make_reporter,
+)
+from vlmcli.errors import ExitCode
+from vlmcli.options import OcrOptions
+from vlmcli.report import JobSummary, NullReporter
+from vlmcli.results import ErrorInfo, PageRecord
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def record(page: int = 1, **more) -> PageRecord:
+    return PageRecord(document="a.pdf", page=page, pages=9, **{"status": "ok", **more})
+
+
+@given(st.floats(0.01, 1000), st.integers(1, 100), st.integers(0, 1000))
+def test_pages_that_come_evenly_give_their_rate(seconds, num_done, num_left):
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.pages_per_minute() is None and pace.eta(5) is None
+    for done in range(1, num_done + 1):
+        clock.now += seconds
+        pace.note(done)
+    assert pace.pages_per_minute() == pytest.approx(60 / seconds)
+    assert pace.eta(num_done + num_left) == pytest.approx(num_left * seconds)
+    assert pace.eta(None) is None
+
+
+def test_pages_out_of_a_journal_do_not_count_for_long():
+    clock = Clock()
+    pace = Pace(clock)
+    pace.note(1000)
+    for done in range(1001, 1101):
+        clock.now += 60
+        pace.note(done)
+    assert pace.pages_per_minute() == pytest.approx(1)
+
+
+@given(st.floats(0, 1e6))
+def test_time_is_written_as_people_do(seconds):
+    text = format_seconds(seconds)
+    parts = [int(part) for part in text.removesuffix(" s").split(":")]
+    assert all(part < 60 for part in parts[1:])
+    value = 0
+    for part in parts:
+        value = value * 60 + part
+    assert value == round(seconds)
+
+
+@given(st.text(st.characters(), max_size=40))
+def test_one_line_is_one_line(text):
+    line = printable(text)
+    assert line.isprintable()
+    assert printable("café 東京 – a.pdf") == "café 東京 – a.pdf"
+
+
+def test_a_message_never_fails(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", buffering=1) as gone:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", gone)
+        say("nobody listens")
+        monkeypatch.setattr(sys, "stderr", None)
+        say("nobody is there")
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            gone.flush()
+        os.dup2(2, writer)
+
+
+def test_json_events_carry_attempts_and_retries(capsys):
+    reporter = JsonReporter(Clock())
+    reporter.page_started("a.pdf", 1, 1)
+    reporter.page_started("a.pdf", 1, 2)
+    reporter.page_done(record(attempts=2), 1, None)
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert first == {"event": "retry", "document": "a.pdf", "page": 1, "attempt": 2}
+    assert (second["event"], second["attempts"], second["eta"]) == ("page", 2, None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "quiet", "kind"),
+    [
+        ("auto", False, PlainReporter),
+        ("none", False, PlainReporter),
+        ("json", True, JsonReporter),
+        ("rich", False, RichReporter),
+    ],
+)
+def test_the_reporter_that_was_asked_for(mode, quiet, kind):
+    assert isinstance(make_reporter(OcrOptions(inputs=(), progress=mode, quiet=quiet)), kind)
+
+
+def test_what_a_failure_is_called():
+    error = ErrorInfo(code="timeout", message="not read within 5 s")
+    assert failure_line(record(3, error=error)) == "a.pdf page 3: timeout: not read within 5 s"
+    assert failure_line(record(0, error=error)) == "a.pdf: timeout: not read within 5 s"
+    assert failure_line(record(3, status="looped")) == "a.pdf page 3: looped"
+
+
+def test_the_closing_line_names_what_is_there():
+    assert JobSummary(pages=1, documents=1, seconds=0.25).line() == "1 page in 0.2 s"
+    summary = JobSummary(pages=9, documents=2, blank=1, resumed=4, failed=2, seconds=3)
+    assert summary.line() == (
+        "9 pages of 2 documents, 1 blank, 4 from the journal, 2 FAILED in 3.0 s"
+    )
+    assert summary.exit_code is ExitCode.OK
+
+
+def test_the_null_reporter_takes_everything(capsys):
+    reporter = NullReporter()
+    reporter.start(None)
+    reporter.document("a.pdf", 1)
+    reporter.page_started("a.pdf", 1, 1)
+    reporter.page_done(record(), 1, 1)
+    reporter.warning("careful")
+    reporter.finish("done")
+    assert capsys.readouterr() == ("", "")
