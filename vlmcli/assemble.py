@@ -1,11 +1,22 @@
 """From what workers and readers say about a page to its record. Pure functions, no state."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
 
 from vlmcli.documents.lines import LineCrop, join_text
 from vlmcli.documents.prepare import PreparedPage
 from vlmcli.reading import CropText, PageReading
-from vlmcli.results import ErrorInfo, Line, PageRecord, Reuse, Seconds
+from vlmcli.results import ErrorInfo, Line, PageRecord, Seconds, Status
+
+_STATUS: dict[str, Status] = {
+    "text-layer": "ok",
+    "read": "ok",
+    "blank": "blank",
+    "error": "error",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,15 +28,19 @@ class PageIdentity:
     pages: int
 
     def failed(
-        self, code: str, message: str, *, attempts: int = 0, status: str = "error"
+        self,
+        code: str,
+        message: str,
+        *,
+        attempts: int = 0,
+        status: Literal["error", "timeout"] = "error",
     ) -> PageRecord:
         """The record of a page that came to nothing."""
-        assert status in ("error", "timeout")
         return PageRecord(
             document=self.document,
             page=self.page,
             pages=self.pages,
-            status="timeout" if status == "timeout" else "error",
+            status=status,
             attempts=attempts,
             error=ErrorInfo(code=code, message=message),
         )
@@ -38,11 +53,14 @@ def unreadable_document(name: str, error_code: str, message: str) -> PageRecord:
 
 def prepared_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
     """The record of a page that needed no model: text layer, blank, faulty, or without any text."""
+    suspect = page.suspect
+    if page.outcome == "read":
+        suspect = (*suspect, "no-text-found")
     return PageRecord(
         document=identity.document,
         page=identity.page,
         pages=identity.pages,
-        status={"blank": "blank", "error": "error"}.get(page.outcome, "ok"),  # type: ignore[arg-type]
+        status=_STATUS[page.outcome],
         text=page.text if page.outcome == "text-layer" else "",
         source="text-layer" if page.outcome == "text-layer" else None,
         width=page.width,
@@ -50,7 +68,7 @@ def prepared_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
         dpi=page.dpi,
         downscaled=page.downscaled,
         blank=page.outcome == "blank",
-        suspect=page.suspect,
+        suspect=suspect,
         lines=page.lines if page.outcome == "text-layer" else (),
         attempts=1,
         seconds=Seconds(render=round(page.render_seconds, 4)),
@@ -83,7 +101,6 @@ def read_record(
         downscaled=page.downscaled,
         suspect=(*page.suspect, *reading.suspect),
         lines=() if reading.status == "error" else lines,
-        reuse=Reuse(),
         tokens=reading.tokens,
         attempts=reading.attempts,
         seconds=Seconds(
@@ -94,3 +111,44 @@ def read_record(
         ),
         error=ErrorInfo(code=reading.status, message=reading.message) if failed else None,
     )
+
+
+def _join_crops(
+    crops: Sequence[LineCrop], answers: Sequence[CropText]
+) -> tuple[tuple[Line, ...], str]:
+    """The lines of a page and its text, from what the crops of its lines say.
+
+    A line's confidence is the geometric mean of its crops', weighted by their lengths.
+    """
+    lines: list[Line] = []
+    places: list[LineCrop] = []
+    pairs = zip(crops, answers, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[0].line):
+        members = list(group)
+        text = " ".join(answer.text for _, answer in members if answer.text)
+        if not text:
+            continue
+        boxes = [crop.bbox for crop, _ in members]
+        places.append(members[0][0])
+        lines.append(
+            Line(
+                bbox=(
+                    min(box[0] for box in boxes),
+                    min(box[1] for box in boxes),
+                    max(box[2] for box in boxes),
+                    max(box[3] for box in boxes),
+                ),
+                text=text,
+                confidence=_confidence([answer for _, answer in members]),
+            )
+        )
+    return tuple(lines), join_text(places, [line.text for line in lines])
+
+
+def _confidence(answers: Sequence[CropText]) -> float | None:
+    known = [(a.confidence, len(a.text)) for a in answers if a.confidence is not None and a.text]
+    if not known:
+        return None
+    total = sum(length for _, length in known)
+    logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
+    return round(math.exp(logs / total), 3)

@@ -1,4 +1,4 @@
-"""What a model directory says about itself, read without torch: enough to plan a job and key a cache.
+"""What a model directory says about itself, without torch: enough to plan a job and key a cache.
 
 Knows directories and JSON, no tensors. Whether the weights match their config is found out by the
 engine's loader, later.

@@ -16,10 +16,10 @@ from vlmcli.documents.source import Source
 from vlmcli.errors import InputError, PageError, VlmcliError
 from vlmcli.options import OcrOptions
 from vlmcli.ordering import InOrder, Key
-from vlmcli.reading import PageJob, PageReading, Reader
+from vlmcli.reading import PageJob, Reader
 from vlmcli.report import Reporter
 from vlmcli.results import PageRecord
-from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
+from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, WorkerPool
 
 PIXEL_BUDGET = 384 << 20
 """Bytes of pictures in the workers and the reader together, estimated before they are rendered."""
@@ -48,9 +48,7 @@ class _OpenDocument:
 
     def identity(self, place: int) -> PageIdentity:
         name = self.opened.source.name
-        return PageIdentity(
-            document=name, page=self.selected[place], pages=len(self.opened.pages)
-        )
+        return PageIdentity(document=name, page=self.selected[place], pages=len(self.opened.pages))
 
 
 @dataclass(slots=True)
@@ -241,9 +239,11 @@ class OcrJob:
     def _take_document(self, task: OpenTask, outcome: Outcome) -> None:
         try:
             if isinstance(outcome, Failure):
-                raise outcome.error or InputError(f"cannot read {task.source.name}: {outcome.message}")
+                raise outcome.error or InputError(
+                    f"cannot read {task.source.name}: {outcome.message}"
+                )
             assert isinstance(outcome, OpenedDocument)
-            selected = parse_pages(self._options.pages, len(outcome.pages))
+            selected = parse_pages(self._options.pages or "1-end", len(outcome.pages))
         except VlmcliError as error:
             self._fail_document(task, error)
             return
@@ -279,7 +279,8 @@ class OcrJob:
         assert isinstance(outcome, PreparedPage)
         for text in outcome.warnings:
             self._reporter.warning(f"{page.identity.document}, page {page.identity.page}: {text}")
-        if outcome.outcome != "read" or not outcome.needs_reader:
+        is_empty = not outcome.crops and outcome.picture is None
+        if outcome.outcome != "read" or is_empty:
             self._finish(page, prepared_record(page.identity, outcome))
             return
         self._bytes_in_flight -= page.cost
@@ -310,7 +311,12 @@ class OcrJob:
     def _submit_to_reader(self, page: _Page, prepared: PreparedPage) -> None:
         if self._reader is None:
             self._reader = self._make_reader()
-        job = PageJob(key=page.task.serial, crops=prepared.crops, picture=prepared.picture)
+        job = PageJob(
+            key=page.task.serial,
+            crops=prepared.crops,
+            picture=prepared.picture,
+            draft=prepared.text or None,
+        )
         page.prepared = replace(prepared, picture=None)
         page.job = job
         if self._options.page_timeout is not None:

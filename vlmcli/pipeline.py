@@ -1,7 +1,7 @@
 """`run_ocr`: one job from its options to its summary.
 
-Ties the parts together in the order that loses nothing: outputs are checked before anything is read,
-the journal is open before the first page, results are published last. The loop itself is `job`.
+Ties the parts together in the order that loses nothing: outputs are checked before anything is
+read, the journal is open before the first page, results are published last. The loop itself is `job`.
 """
 
 import contextlib
@@ -159,7 +159,7 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
 
 def _own_reader(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
     # Imports torch: only a job with a page for the model pays for that.
-    from vlmcli.reader import load_reader
+    from vlmcli.readers import load_reader
 
     return load_reader(checkpoint, options)
 

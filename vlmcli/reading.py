@@ -1,6 +1,6 @@
 """What the pipeline asks of whatever turns pictures into text, and what it gets back.
 
-Plain data and one Protocol, without torch: the engine's reader, a server client and the fakes of the
+Plain data and one Protocol, without torch: the engine's readers, a server client and the fakes of
 tests all look like this from outside. A reader knows no documents; a page is an integer key to it.
 """
 
@@ -23,8 +23,8 @@ ReadStatus = Literal["ok", "looped", "error"]
 class PageJob:
     """One page to read: line crops for a line reader, or the picture for a page reader.
 
-    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures. `draft` is a
-    text that may resemble the answer: it can save time and can never change the answer.
+    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures. `draft` is
+    a text that may resemble the answer: it can save time and can never change the answer.
     """
 
     key: int
@@ -52,10 +52,7 @@ class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader."""
 
     key: int
-    status: if TYPE_CHECKING:
-    from vlmcli.documents.lines import LineCrop
-
-ReadStatus = "ok"
+    status: ReadStatus = "ok"
     crops: tuple[CropText, ...] = ()
     text: str = ""
     message: str = ""

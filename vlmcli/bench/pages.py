@@ -1,0 +1,81 @@
+"""Made-up scanned pages: printed lines of distinct text, rendered, made grey and noisy.
+
+Deterministic by seed, drawn with PyMuPDF's built-in fonts, so that a benchmark needs no input files
+and no system fonts. The text means nothing; every page's is different.
+"""
+
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from vlmcli.documents import mupdf
+
+_WORDS = """\
+the of and to in that it was is for on are with as be this have from at by had not but
+we which they all were one their has been more when would there can about other than into time only
+some could may these two over also then such people through most our must even because new man state
+years made many before where much how own well after right three under still while number men last
+might great old off since against used came few house use during without place again school small
+world every found part never order high given within general another case left large second thought
+less both public water course interest court department office minutes letter agreement account
+station machine report evidence question service document witness chapter quarter measure"""
+_FONTS = ("tiro", "helv", "cour", "tibo", "tiit")
+_MARKS = (".", ",", ";", ":", "?")
+
+
+def random_line(rng: random.Random, length: int) -> str:
+    """About `length` characters of words, amounts and dates."""
+    words = _WORDS.split()
+    parts: list[str] = []
+    while sum(map(len, parts)) + len(parts) < length:
+        kind = rng.random()
+        if kind < 0.08:
+            parts.append(f"{rng.uniform(1, 9999):,.2f}")
+        elif kind < 0.12:
+            parts.append(f"{rng.randint(1, 28)}.{rng.randint(1, 12)}.{rng.randint(1900, 2026)}")
+        else:
+            word = rng.choice(words)
+            parts.append(word.capitalize() if rng.random() < 0.15 else word)
+            if rng.random() < 0.1:
+                parts[-1] += rng.choice(_MARKS)
+    return " ".join(parts)
+
+
+def page_picture(
+    seed: int, *, width: float = 595, height: float = 842, lines: int = 45, dpi: int = 150
+) -> npt.NDArray[np.uint8]:
+    """One page as a scanner would give it: uint8 (H, W) grey. Sizes in points."""
+    pymupdf = mupdf.load()
+    rng = random.Random(seed)
+    noise = np.random.default_rng(seed)
+    with pymupdf.open() as document:
+        page = document.new_page(width=width, height=height)
+        font = rng.choice(_FONTS)
+        step = (height - 100) / max(lines, 1)
+        size = min(11.0, 0.75 * step)
+        room = int((width - 100) / (size * (0.6 if font == "cour" else 0.5)))
+        for number in range(lines):
+            text = random_line(rng, room - 12)[:room]
+            page.insert_text((50, 60 + step * number), text, fontname=font, fontsize=size)
+        pixmap = page.get_pixmap(dpi=dpi, colorspace=pymupdf.csGRAY)
+        clean = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
+        grey = 235.0 - (255 - clean) * 0.8 + noise.normal(0, 4, clean.shape)
+    return np.clip(grey, 0, 255).astype(np.uint8)
+
+
+def write_scan(path: Path, pictures: Iterator[npt.NDArray[np.uint8]], *, dpi: int = 150) -> None:
+    """A PDF with one JPEG picture a page and no text layer, written page by page."""
+    pymupdf = mupdf.load()
+    with pymupdf.open() as document:
+        for picture in pictures:
+            height, width = picture.shape
+            stream = io.BytesIO()
+            Image.fromarray(picture).save(stream, "JPEG", quality=80)
+            page = document.new_page(width=width * 72 / dpi, height=height * 72 / dpi)
+            page.insert_image(page.rect, stream=stream.getvalue())
+        document.save(path)

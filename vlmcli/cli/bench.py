@@ -1,0 +1,52 @@
+"""`vlmcli bench`: comparisons that anybody can repeat; a table, then one line of JSON, last."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from vlmcli.errors import UsageError
+
+app = typer.Typer(
+    help="Measure: engine against transformers, memory against page count.", no_args_is_help=True
+)
+
+
+@app.command()
+def memory(
+    pages: Annotated[str, typer.Option(metavar="N,N", help="Page counts to compare.")] = "50,1000",
+) -> None:
+    """Peak memory of a short and a long job on distinct scanned pages. Linux only."""
+    from vlmcli.bench import memory as bench
+
+    _show(lambda say: bench.run(_counts(pages), say))
+
+
+@app.command()
+def engine(
+    lines: Annotated[int, typer.Option(min=1, help="Text lines to read.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of both runtimes.")] = 1,
+    model: Annotated[
+        str, typer.Option(metavar="NAME|DIR", help="A line-reading checkpoint.")
+    ] = "nano",
+) -> None:
+    """Our engine against transformers' generate: same crops, same checkpoint, same text."""
+    from vlmcli.bench import engine as bench
+
+    _show(lambda say: bench.run(model, num_lines=lines, threads=threads, say=say))
+
+
+def _show(run: Callable[[Callable[[str], None]], dict[str, Any]]) -> None:
+    result = run(typer.echo)
+    typer.echo(json.dumps(result))
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        counts = [int(item) for item in text.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) < 2 or min(counts) < 1:
+        raise UsageError(f"not a list of page counts: {text!r}", remedy="write --pages 50,1000")
+    return counts

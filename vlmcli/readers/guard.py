@@ -1,0 +1,188 @@
+"""Runs requests on the engine and watches for loops: stop, try again warmer, cut at last.
+
+The first attempt is greedy. A request that begins to repeat itself is aborted at once and started
+again with some temperature; when the attempts are used up, its text is cut where the loop began.
+Knows requests and tokens, no pages.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from vlmcli.engine.engine import Engine
+from vlmcli.engine.request import Request, RequestOutput
+from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.results import Seconds, TokenCounts
+
+_TEMPERATURE_STEP = 0.3
+
+Build = Callable[[str, float, int], Request]
+"""Makes the request of one attempt from its id, temperature and seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a request, all attempts counted."""
+
+    text: str
+    confidence: float | None
+    """Geometric mean of the tokens' probabilities, 0 to 1."""
+    is_looped: bool
+    is_truncated: bool
+    """Whether the token limit ended it."""
+    attempts: int
+    tokens: TokenCounts
+    seconds: Seconds
+
+
+@dataclass(slots=True)
+class _Ticket:
+    build: Build
+    attempt: int = 1
+    checked: int = 0
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+class Guard:
+    """An engine behind the loop guard. Tickets name requests over all their attempts.
+
+    Args:
+        engine: loaded; used by nobody else.
+        retries: attempts after the first.
+    """
+
+    def __init__(self, engine: Engine, *, retries: int) -> None:
+        self.engine = engine
+        self._retries = retries
+        self._tickets: dict[int, _Ticket] = {}
+        self._num_tickets = 0
+
+    def start(self, build: Build) -> int:
+        """Begin a request; returns its ticket.
+
+        Raises:
+            RequestTooLargeError: it can never fit.
+        """
+        number = self._num_tickets + 1
+        self.engine.add_request(build(_request_id(number, 1), 0.0, 1))
+        self._num_tickets = number
+        self._tickets[number] = _Ticket(build=build)
+        return number
+
+    def abort(self, ticket: int) -> None:
+        """Stop a request; it gives no answer."""
+        attempt = self._tickets.pop(ticket).attempt
+        self.engine.abort_request(_request_id(ticket, attempt))
+
+    def has_work(self) -> bool:
+        """Whether an answer is outstanding."""
+        return bool(self._tickets)
+
+    def step(self) -> list[tuple[int, Answer]]:
+        """One engine step; the answers that it completed, by ticket."""
+        answers = []
+        for output in self.engine.step():
+            number = int(output.request_id.partition(".")[0])
+            answer = self._take(number, self._tickets[number], output)
+            if answer is not None:
+                del self._tickets[number]
+                answers.append((number, answer))
+        return answers
+
+    def _take(self, number: int, ticket: _Ticket, output: RequestOutput) -> Answer | None:
+        is_due = len(output.token_ids) - ticket.checked >= CHECK_EVERY
+        loop = None
+        if output.finish_reason != "stop" and (output.finished or is_due):
+            ticket.checked = len(output.token_ids)
+            loop = find_loop(output.token_ids, self.engine.decode)
+        if not output.finished and loop is None:
+            return None
+        _charge(ticket, output)
+        if loop is None:
+            is_cut = output.finish_reason == "length"
+            return _answer(ticket, output.text, output.logprobs, is_truncated=is_cut)
+        if not output.finished:
+            self.engine.abort_request(output.request_id)
+        return self._try_again_or_cut(number, ticket, output, loop)
+
+    def _try_again_or_cut(
+        self, number: int, ticket: _Ticket, output: RequestOutput, loop: Loop
+    ) -> Answer | None:
+        if ticket.attempt <= self._retries:
+            ticket.attempt += 1
+            ticket.checked = 0
+            temperature = _TEMPERATURE_STEP * (ticket.attempt - 1)
+            request_id = _request_id(number, ticket.attempt)
+            self.engine.add_request(ticket.build(request_id, temperature, ticket.attempt))
+            return None
+        text = self.engine.decode(output.token_ids[: loop.keep])
+        return _answer(ticket, text, output.logprobs[: loop.keep], is_looped=True)
+
+
+def _request_id(number: int, attempt: int) -> str:
+    return f"{number}.{attempt}"
+
+
+def _answer(
+    ticket: _Ticket,
+    text: str,
+    logprobs: Sequence[float],
+    *,
+    is_looped: bool = False,
+    is_truncated: bool = False,
+) -> Answer:
+    return Answer(
+        text=text.strip(),
+        confidence=mean_probability(logprobs),
+        is_looped=is_looped,
+        is_truncated=is_truncated,
+        attempts=ticket.attempt,
+        tokens=ticket.tokens,
+        seconds=ticket.seconds,
+    )
+
+
+def _charge(ticket: _Ticket, output: RequestOutput) -> None:
+    """Book what an ended attempt took."""
+    attempt = TokenCounts(
+        visual=output.num_visual_tokens,
+        prompt=output.num_prompt_tokens - output.num_visual_tokens,
+        output=len(output.token_ids),
+        drafted=output.num_drafted,
+        accepted=output.num_accepted,
+    )
+    ticket.tokens = add_tokens(ticket.tokens, attempt)
+    seconds = output.seconds
+    ticket.seconds = add_seconds(
+        ticket.seconds,
+        Seconds(encode=seconds.encode, prefill=seconds.prefill, decode=seconds.decode),
+    )
+
+
+def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
+    """Sum, field by field."""
+    return TokenCounts(
+        visual=a.visual + b.visual,
+        prompt=a.prompt + b.prompt,
+        output=a.output + b.output,
+        drafted=a.drafted + b.drafted,
+        accepted=a.accepted + b.accepted,
+    )
+
+
+def add_seconds(a: Seconds, b: Seconds) -> Seconds:
+    """Sum, field by field."""
+    return Seconds(
+        render=a.render + b.render,
+        encode=a.encode + b.encode,
+        prefill=a.prefill + b.prefill,
+        decode=a.decode + b.decode,
+    )
+
+
+def mean_probability(logprobs: Sequence[float]) -> float | None:
+    """Geometric mean of the probabilities, 0 to 1, to three digits; None without tokens."""
+    if not logprobs:
+        return None
+    return round(math.exp(sum(logprobs) / len(logprobs)), 3)

@@ -1,0 +1,220 @@
+"""Reads pages line by line: every crop of a page is a request, a page ends with its last crop.
+
+Equal crops (running heads, table headings, labels of forms) are read once per job: same pixels,
+same question, same answer. What a crop costs in tokens is booked on every page that has it, so that a
+resumed job's records equal an uninterrupted one's; its seconds are booked once.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.engine.config import ModelConfig
+from vlmcli.engine.preprocess import pad_line
+from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
+from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.reading import CropText, PageJob, PageReading
+from vlmcli.results import Seconds, TokenCounts
+
+Pixels = npt.NDArray[np.uint8]
+
+_KNOWN_CROPS = 16_384
+"""Crops whose answer is remembered: some hundred bytes each, a few MiB in all."""
+_BYTES_PER_COLUMN = 8
+"""Output bytes that one visual column can hold: narrow letters, or accents as two bytes each."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """A page in work: answers by crop, and the seconds they took."""
+
+    answers: list[Answer | None]
+    num_missing: int
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+@dataclass(slots=True)
+class _Crop:
+    """A crop in the engine, and everybody who waits for it: (page, index of the crop)."""
+
+    digest: bytes
+    waiting: list[tuple[int, int]]
+
+
+class LineReader:
+    """A `reading.Reader` for models that read one text line at a time.
+
+    Args:
+        guard: the engine behind the loop guard.
+        max_tokens: cap on the output tokens of a line; None derives it from the line's width.
+        share_equal_crops: read equal crops once.
+    """
+
+    def __init__(self, guard: Guard, *, max_tokens: int | None, share_equal_crops: bool) -> None:
+        self._guard = guard
+        self._config = guard.engine.model_config
+        self._max_tokens = max_tokens
+        self._share = share_equal_crops
+        self._pages: dict[int, _Page] = {}
+        self._crops: dict[int, _Crop] = {}
+        self._tickets: dict[bytes, int] = {}
+        self._known: OrderedDict[bytes, Answer] = OrderedDict()
+        self._finished: list[PageReading] = []
+        self._num_read = 0
+        self._num_shared = 0
+
+    def submit(self, job: PageJob) -> None:
+        """Queue the crops of a page."""
+        self._pages[job.key] = _Page(answers=[None] * len(job.crops), num_missing=len(job.crops))
+        for index, crop in enumerate(job.crops):
+            self._submit_crop(crop.pixels, (job.key, index))
+        if not job.crops:
+            self._close_page(job.key)
+
+    def step(self) -> Sequence[PageReading]:
+        """One engine step; the pages that it finished."""
+        if self._guard.has_work():
+            for ticket, answer in self._guard.step():
+                self._settle(self._crops.pop(ticket), answer)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def abort(self, key: int) -> None:
+        """Forget a page; crops that another page waits for go on."""
+        del self._pages[key]
+        for ticket, crop in list(self._crops.items()):
+            crop.waiting = [place for place in crop.waiting if place[0] != key]
+            if not crop.waiting:
+                self._guard.abort(ticket)
+                del self._crops[ticket]
+                self._tickets.pop(crop.digest, None)
+
+    def has_work(self) -> bool:
+        """Whether a submitted page is unfinished."""
+        return bool(self._pages or self._finished)
+
+    def stats(self) -> dict[str, float]:
+        """The engine's counters, and how many crops were read and shared."""
+        own = {"crops_read": self._num_read, "crops_shared": self._num_shared}
+        return {**self._guard.engine.stats(), **own}
+
+    def close(self) -> None:
+        """Forget all pages."""
+        for key in list(self._pages):
+            self.abort(key)
+
+    def _submit_crop(self, pixels: Pixels, place: tuple[int, int]) -> None:
+        pixels = pad_crop(pixels, column_width(self._config))
+        digest = crop_digest(pixels)
+        known = self._known.get(digest)
+        if known is not None:
+            self._known.move_to_end(digest)
+            self._num_shared += 1
+            self._deliver(known, place)
+        elif self._share and digest in self._tickets:
+            self._num_shared += 1
+            self._crops[self._tickets[digest]].waiting.append(place)
+        else:
+            self._num_read += 1
+            ticket = self._guard.start(
+                line_request(self._config, pixels, digest, max_tokens=self._max_tokens)
+            )
+            self._crops[ticket] = _Crop(digest=digest, waiting=[place])
+            if self._share:
+                self._tickets[digest] = ticket
+
+    def _settle(self, crop: _Crop, answer: Answer) -> None:
+        self._tickets.pop(crop.digest, None)
+        if self._share:
+            self._known[crop.digest] = answer
+            if len(self._known) > _KNOWN_CROPS:
+                self._known.popitem(last=False)
+        first = self._pages[crop.waiting[0][0]]
+        first.seconds = add_seconds(first.seconds, answer.seconds)
+        for place in crop.waiting:
+            self._deliver(answer, place)
+
+    def _deliver(self, answer: Answer, place: tuple[int, int]) -> None:
+        key, index = place
+        page = self._pages[key]
+        assert page.answers[index] is None, f"crop {index} of page {key} was read twice"
+        page.answers[index] = answer
+        page.num_missing -= 1
+        if page.num_missing == 0:
+            self._close_page(key)
+
+    def _close_page(self, key: int) -> None:
+        page = self._pages.pop(key)
+        answers = [answer for answer in page.answers if answer is not None]
+        is_looped = any(answer.is_looped for answer in answers)
+        tokens = TokenCounts()
+        for answer in answers:
+            tokens = add_tokens(tokens, answer.tokens)
+        self._finished.append(
+            PageReading(
+                key=key,
+                status="looped" if is_looped else "ok",
+                crops=tuple(CropText(text=a.text, confidence=a.confidence) for a in answers),
+                message="the model repeated itself; the text is cut there" if is_looped else "",
+                suspect=("truncated",) if any(a.is_truncated for a in answers) else (),
+                attempts=max((answer.attempts for answer in answers), default=1),
+                tokens=tokens,
+                seconds=page.seconds,
+            )
+        )
+
+
+def line_request(
+    config: ModelConfig, pixels: Pixels, digest: bytes, *, max_tokens: int | None = None
+) -> Build:
+    """How to ask for the text of one line: the picture alone, in the built-in model's format.
+
+    Args:
+        config: of the checkpoint.
+        pixels: uint8 (H, W) grey, W a multiple of `column_width(config)`.
+        digest: SHA-256 of the crop, 32 bytes; see `crop_digest`.
+        max_tokens: cap on the output; None derives it from the width.
+    """
+    columns = pixels.shape[1] // column_width(config)
+    limit = _BYTES_PER_COLUMN * columns + 16
+    image = ImageInput(pixels=pixels, mm_hash=digest)
+    prompt = [
+        config.vision_start_token_id,
+        *[config.image_token_id] * columns,
+        config.vision_end_token_id,
+    ]
+
+    def build(request_id: str, temperature: float, seed: int) -> Request:
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=prompt,
+            images=(image,),
+            placeholders=(PlaceholderRange(offset=1, length=columns, grid=(1, 1, columns)),),
+            sampling=SamplingParams(
+                max_tokens=min(limit, max_tokens or limit), temperature=temperature, seed=seed
+            ),
+        )
+
+    return build
+
+
+def column_width(config: ModelConfig) -> int:
+    """Width of one visual token in pixels."""
+    return config.vision.patch_size * config.vision.merge_size
+
+
+def pad_crop(pixels: Pixels, column: int) -> Pixels:
+    """The crop, (H, W) grey, widened with its own background to whole columns of visual tokens."""
+    return np.ascontiguousarray(pad_line(pixels, column, fill=int(np.median(pixels[:, -2:]))))
+
+
+def crop_digest(pixels: Pixels) -> bytes:
+    """SHA-256 over mode, size and pixels: 32 bytes, equal only for equal pictures."""
+    height, width = pixels.shape
+    digest = hashlib.sha256(f"L {width} {height}\0".encode())
+    digest.update(np.ascontiguousarray(pixels))
+    return digest.digest()
