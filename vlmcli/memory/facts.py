@@ -136,6 +136,8 @@ class ModelFacts:
     """Values for which no published source was at hand."""
     stored_parameters: int | None = None
     """As counted in the checkpoint's own headers, where there is one."""
+    largest_file_bytes: int | None = None
+    """Of its weight files."""
 
     @property
     def shape_parameters(self) -> int:

@@ -1,0 +1,136 @@
+"""The facts of a checkpoint directory, from its JSON files and the headers of its weight files.
+
+Reads a few kilobytes of each weight file, never weights.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from vlmcli.errors import ModelError
+from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.families import facts_from_config
+
+_MAX_HEADER = 128 << 20
+"""Bytes. The format allows no more than 100 MB."""
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8",
+    "F8_E5M2": "float8",
+    "I8": "int8",
+    "U8": "int8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What the headers say: numbers by dtype, and the size of the largest file."""
+
+    counts: Mapping[str, int]
+    largest_file_bytes: int
+
+
+def facts_from_directory(path: Path, name: str) -> ModelFacts:
+    """Shapes from `config.json`, parameters as stored, and how the model reads.
+
+    Args:
+        path: directory of a checkpoint in Hugging Face format.
+        name: what the plan calls it.
+
+    Raises:
+        ModelError: a file is missing or broken, or the family is unknown.
+    """
+    facts = facts_from_config(name, _read_json(path / "config.json"), _preprocessor(path))
+    reading = _read_optional(path / "vlmcli.json")
+    if reading.get("reads") == "lines":
+        facts = replace(
+            facts,
+            reads="lines",
+            line_height=int(reading.get("line_height", facts.line_height)),
+            max_line_width=int(reading.get("max_line_width", facts.max_line_width)),
+        )
+    weights = _weights(path)
+    if weights is None:
+        return facts
+    main = max(weights.counts, key=lambda kind: weights.counts[kind])
+    return replace(
+        facts,
+        dtype=_DTYPES.get(main, facts.dtype),
+        stored_parameters=sum(weights.counts.values()),
+        largest_file_bytes=weights.largest_file_bytes,
+    )
+
+
+def _preprocessor(path: Path) -> Mapping[str, Any]:
+    """The picture processor's settings, which newer checkpoints keep in `processor_config.json`."""
+    own = _read_optional(path / "preprocessor_config.json")
+    if own:
+        return own
+    nested = _read_optional(path / "processor_config.json").get("image_processor")
+    return nested if isinstance(nested, Mapping) else {}
+
+
+def _weights(path: Path) -> _Weights | None:
+    counts: dict[str, int] = {}
+    largest = 0
+    for file in _weight_files(path):
+        largest = max(largest, _size(file))
+        for dtype, shape in _tensors(file):
+            counts[dtype] = counts.get(dtype, 0) + prod(shape)
+    return _Weights(counts, largest) if counts else None
+
+
+def _weight_files(path: Path) -> Iterator[Path]:
+    yield from sorted(path.glob("*.safetensors"))
+    yield from sorted(path.glob("draft/*.safetensors"))
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise ModelError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, list[int]]]:
+    """(dtype, shape) of every tensor, from the JSON header behind its 8-byte little-endian size."""
+    try:
+        with file.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(size)) if 0 < size <= _MAX_HEADER else None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the header of {file}: {error}") from error
+    if not isinstance(header, dict):
+        raise ModelError(f"not a safetensors file: {file}")
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            yield str(entry["dtype"]), [int(side) for side in entry["shape"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"broken header of {file}: {name}") from error
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return _read_json(file) if file.is_file() else {}
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"not a checkpoint: {file.parent} has no {file.name}",
+            remedy="give a directory in Hugging Face format",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {file}: {error}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"cannot read {file}: not a JSON object")
+    return data

@@ -1,0 +1,274 @@
+"""The memory model: one pure function per term, in bytes.
+
+Each docstring says where its coefficients come from: shapes of the model, the engine's code, or a
+measurement. What shapes do not give stands in `Coefficients`, which a calibration may replace.
+Knows no documents and no devices; `plan` puts the terms together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vlmcli.memory.facts import DTYPE_BYTES, DecoderFacts, ModelFacts, TowerFacts
+
+MIB = 1 << 20
+KV_SCALE_BYTES = 4
+"""A float32 scale per token, head, and key or value, where KV is stored in int8."""
+CPU_ENCODE_PATCHES = 1536
+"""Patches that the engine encodes at a time on a CPU, unless one picture has more."""
+LOGIT_COPIES = 2
+"""Logits in float32, and one working copy for the probabilities."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """Numbers that shapes do not give. Defaults were measured on x86-64 Linux, torch 2.13 (CPU)."""
+
+    main_bytes: int = 240 * MIB
+    """RSS of the main process with torch, tokenizers, safetensors and rich imported and one matrix
+    product and one attention done: 232 MiB measured."""
+    worker_bytes: int = 126 * MIB
+    """RSS of a page worker with PyMuPDF, OpenCV, SciPy and Pillow imported: 123 MiB measured."""
+    render_bytes_per_pixel: float = 8.0
+    """In a page worker: RGB from the renderer, grey copy, working copies of the line finder."""
+    device_context_bytes: int = 512 * MIB
+    """CUDA context with cuBLAS and its workspaces: 0.35 to 0.6 GiB on H100 to L4."""
+    graph_layer_bytes: int = 150 * 1024
+    """Of a captured decode graph, per bucket and layer: vLLM logs 0.23 GiB for 67 buckets of 24
+    layers."""
+    encoder_factor: float = 1.0
+    """Measured over computed activations of the vision tower."""
+    prefill_factor: float = 1.0
+    """Measured over computed activations of a decoder step."""
+    margin_fraction: float = 0.03
+    """Of everything but the weights: allocator fragmentation."""
+    margin_bytes: int = 16 * MIB
+    """Whatever the job: results, journal, buffers of the outputs."""
+
+
+def dtype_bytes(name: str) -> int:
+    """Bytes of one number."""
+    return DTYPE_BYTES[name]
+
+
+def weights(num_parameters: int, dtype: str) -> int:
+    """Bytes of the parameters, all resident, in the dtype that the engine computes in."""
+    return num_parameters * dtype_bytes(dtype)
+
+
+def runtime_context(device: str, coefficients: Coefficients) -> int:
+    """Bytes that are gone before a model is loaded: the main process's RSS, or a CUDA context."""
+    return coefficients.main_bytes if device == "cpu" else coefficients.device_context_bytes
+
+
+def page_workers(jobs: int, page_pixels: int, coefficients: Coefficients) -> int:
+    """Bytes of the page workers, each with the largest page in work.
+
+    Args:
+        jobs: number of workers.
+        page_pixels: width x height of the largest rendered page.
+        coefficients: `worker_bytes` and `render_bytes_per_pixel`.
+    """
+    page = round(page_pixels * coefficients.render_bytes_per_pixel)
+    return jobs * (coefficients.worker_bytes + page)
+
+
+def graph_pool(device: str, num_layers: int, num_buckets: int, coefficients: Coefficients) -> int:
+    """Bytes of the captured decode graphs; a CPU captures none."""
+    if device == "cpu":
+        return 0
+    return num_layers * num_buckets * coefficients.graph_layer_bytes
+
+
+def encoder_peak(
+    towers: Sequence[TowerFacts], num_patches: int, dtype: str, coefficients: Coefficients
+) -> int:
+    """Bytes of activations while one batch of patches passes the vision towers.
+
+    Live at once per patch, as the engine's blocks are written: residual, norm, packed qkv (3),
+    attention output, its contiguous copy and the copy that joins images of unequal size: 8 hidden
+    sizes; or residual, norm and 2 (gated: 3) intermediate sizes; whichever is more. Before the
+    first block: the patch as uint8 and as float32. Attention itself works in blocks that are small
+    beside this (flash attention on GPUs, torch's blocked kernel on CPUs).
+
+    Args:
+        towers: in order; each counts for all patches, which is exact for one tower.
+        num_patches: rows of the largest encode batch.
+        dtype: of the activations.
+        coefficients: `encoder_factor`.
+    """
+    size = dtype_bytes(dtype)
+    peak = 0
+    for tower in towers:
+        attention = 8 * tower.hidden_size
+        mlp = 2 * tower.hidden_size + (3 if tower.is_gated else 2) * tower.intermediate_size
+        rotary = 2 * (tower.hidden_size // tower.num_heads)
+        block = (max(attention, mlp) + rotary) * size + tower.patch_values
+        embed = 5 * tower.patch_values + tower.hidden_size * size
+        peak = max(peak, max(block, embed) * num_patches)
+    return round(peak * coefficients.encoder_factor)
+
+
+def prefill_peak(
+    decoder: DecoderFacts,
+    *,
+    chunk_tokens: int,
+    context_tokens: int,
+    longest_context: int,
+    logit_rows: int,
+    dtype: str,
+    device: str,
+    coefficients: Coefficients,
+) -> int:
+    """Bytes of activations of the largest decoder step.
+
+    Live at once per token of the chunk: residual, norm, and 3 intermediate sizes in the MLP, or the
+    packed qkv and 3 copies of the heads in attention. On a CPU the keys and values of one layer are
+    gathered from the pool (`context_tokens`, with up to 1.3 for padding) and repeated to all heads,
+    and a chunk that is not the first of its prompt has a float32 mask over its context.
+
+    Args:
+        decoder: shapes.
+        chunk_tokens: most query tokens of a step.
+        context_tokens: KV positions of all sequences of a step together.
+        longest_context: KV positions of the longest sequence.
+        logit_rows: rows whose logits are wanted.
+        dtype: of the activations.
+        device: `cpu` gathers keys and values, other devices read them in place.
+        coefficients: `prefill_factor`.
+    """
+    size, hidden = dtype_bytes(dtype), decoder.hidden_size
+    heads = decoder.num_heads * decoder.head_dim
+    token = 2 * hidden + max(3 * mlp_width(decoder), decoder.qkv_size + 3 * heads)
+    peak = chunk_tokens * token * size
+    if device == "cpu":
+        kv_heads = decoder.num_kv_heads * decoder.head_dim
+        repeated = heads if heads > kv_heads else 0
+        peak += round(1.3 * context_tokens * 2 * kv_heads * size)
+        peak += longest_context * 2 * repeated * size
+        if longest_context > chunk_tokens:
+            peak += chunk_tokens * longest_context * 4
+    peak += logit_rows * decoder.vocab_size * 4 * LOGIT_COPIES
+    return round(peak * coefficients.prefill_factor)
+
+
+def mlp_width(decoder: DecoderFacts) -> int:
+    """Intermediate numbers that one token passes through: of the active experts, where sparse."""
+    mix = decoder.mixture
+    if mix is None:
+        return decoder.intermediate_size
+    sparse = (mix.num_active_experts + mix.num_shared_experts) * mix.intermediate_size
+    return max(decoder.intermediate_size, sparse)
+
+
+def embeddings_in_flight(num_tokens: int, width: int, dtype: str) -> int:
+    """Bytes of visual tokens between encoder and decoder; DeepStack models send several rows."""
+    return num_tokens * width * dtype_bytes(dtype)
+
+
+def pixel_staging(picture_bytes: Sequence[int], transit_bytes: int) -> int:
+    """Bytes of pictures in the main process: those in flight, and one on its way from a worker.
+
+    Args:
+        picture_bytes: of each page in flight: as rendered, and resized for the model.
+        transit_bytes: of the largest picture, which stands twice while it is received.
+    """
+    return sum(picture_bytes) + 2 * transit_bytes
+
+
+def kv_bytes_per_token(decoder: DecoderFacts, kv_dtype: str) -> int:
+    """Bytes of one token's keys and values over all layers.
+
+    2 x layers x kv heads x head size x bytes; GQA models have fewer kv heads than heads. int8 adds
+    a scale per token and head.
+    """
+    values = decoder.kv_values_per_token
+    if kv_dtype == "int8":
+        return values + 2 * decoder.num_layers * decoder.num_kv_heads * KV_SCALE_BYTES
+    return values * dtype_bytes(kv_dtype)
+
+
+def kv_bytes(
+    decoder: DecoderFacts,
+    *,
+    vision_tokens: int,
+    text_tokens: int,
+    kv_dtype: str,
+    vision_kv_dtype: str,
+    block_size: int,
+) -> int:
+    """Bytes of the KV blocks of one sequence.
+
+    Args:
+        decoder: shapes.
+        vision_tokens: visual tokens, as they enter the decoder (after merging).
+        text_tokens: prompt and output tokens.
+        kv_dtype: of text blocks.
+        vision_kv_dtype: of blocks that hold visual tokens alone.
+        block_size: tokens per block; blocks are given out whole.
+    """
+    if kv_dtype == vision_kv_dtype:
+        blocks = -(-(vision_tokens + text_tokens) // block_size)
+        return blocks * block_size * kv_bytes_per_token(decoder, kv_dtype)
+    # The block at the border holds text too, so it is a text block.
+    vision_blocks = vision_tokens // block_size
+    rest = vision_tokens + text_tokens - vision_blocks * block_size
+    text_blocks = -(-rest // block_size)
+    return block_size * (
+        vision_blocks * kv_bytes_per_token(decoder, vision_kv_dtype)
+        + text_blocks * kv_bytes_per_token(decoder, kv_dtype)
+    )
+
+
+def margin(moving: int, coefficients: Coefficients) -> int:
+    """Bytes kept free: a fraction of everything but the weights, and a constant."""
+    return round(moving * coefficients.margin_fraction) + coefficients.margin_bytes
+
+
+def loading_peak(facts: ModelFacts, dtype: str) -> int:
+    """Bytes beyond the weights while they are loaded: the mapped file, page by page, at the most.
+
+    The loader copies tensor by tensor out of a mapped file, whose pages count as resident until it
+    is closed; of several shards one is open at a time.
+    """
+    if facts.largest_file_bytes is not None:
+        return facts.largest_file_bytes
+    shard = 5 * 10**9
+    return min(shard, facts.num_parameters * dtype_bytes(facts.dtype))
+
+
+def fit_two_points(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, int]:
+    """(slope, offset) of the line through two probes (x, measured bytes); offset not below 0.
+
+    Raises:
+        ValueError: both probes have the same x.
+    """
+    (x1, y1), (x2, y2) = sorted((first, second))
+    if x1 == x2:
+        raise ValueError("two probes of different size are needed")
+    slope = max(0.0, (y2 - y1) / (x2 - x1))
+    return slope, max(0, round(y1 - slope * x1))
+
+
+def calibrated(
+    coefficients: Coefficients,
+    *,
+    encoder: tuple[tuple[int, int], tuple[int, int]] | None = None,
+    prefill: tuple[tuple[int, int], tuple[int, int]] | None = None,
+    main_bytes: int | None = None,
+) -> Coefficients:
+    """Coefficients with what two-point probes say put in.
+
+    Args:
+        coefficients: to start from.
+        encoder: two pairs (computed bytes, measured growth in bytes) of the encoder.
+        prefill: the same for a decoder step.
+        main_bytes: measured RSS after imports.
+    """
+    changes: dict[str, float | int] = {}
+    if encoder is not None:
+        changes["encoder_factor"] = max(0.1, fit_two_points(*encoder)[0])
+    if prefill is not None:
+        changes["prefill_factor"] = max(0.1, fit_two_points(*prefill)[0])
+    if main_bytes is not None:
+        changes["main_bytes"] = main_bytes
+    return replace(coefficients, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,191 @@
+"""What a plan assumes about a job: options, defaults, and the engine's limits. Plain data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+from vlmcli.memory.estimate import Coefficients
+from vlmcli.memory.facts import ModelFacts
+from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS
+
+Device = Literal["cpu", "cuda"]
+
+PAGE_OUTPUT_TOKENS = 2048
+"""Output that room is kept for on every page in flight: a dense A4 page has about 1,000 tokens."""
+PAGE_MAX_TOKENS = 4096
+"""Output that the largest page may grow to before it is cut."""
+LINE_TOKENS_PER_COLUMN = 4
+"""Output bytes per visual column of a line that room is kept for; narrow print has 2 to 3."""
+PROMPT_TOKENS = 64
+"""Instruction and chat template of a page reader; a line reader has 2 marks."""
+LINES_TOGETHER = 16
+"""Lines that a line reader works on at once for each page in flight; less wastes its batches."""
+TOKENS_PER_LINE = 128
+"""Prompt and drafted tokens of a line in one step: 42 and up to 86."""
+LINE_PITCH_POINTS = 14.0
+"""Distance of text lines assumed where a line reader's tokens are estimated."""
+IMAGE_DPI = 200.0
+"""Resolution assumed for images, whose tags are not to be trusted."""
+
+
+class PixelSizeLike(Protocol):
+    """The size of a picture in pixels."""
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+
+
+class PageShape(Protocol):
+    """A page that was measured, not rendered; `documents.source.PageHandle` is one."""
+
+    @property
+    def document(self) -> str:
+        """Name of the document."""
+
+    @property
+    def number(self) -> int:
+        """Page number from 1."""
+
+    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSizeLike:
+        """Size of the picture that rendering gives; 0 x 0 if the page cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """A job's options as a plan needs them. Sizes in bytes."""
+
+    dpi: int = DEFAULT_DPI
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    device: Device = "cpu"
+    dtype: str = "auto"
+    """auto: float32 on a CPU, else the checkpoint's own."""
+    kv_dtype: str = "auto"
+    """auto: as `dtype`; int8 stores a byte per number and a scale per token and head."""
+    vision_kv_dtype: str = "auto"
+    """auto: as `kv_dtype`."""
+    max_tokens: int | None = None
+    """Output tokens of a page (or line); None for what a page usually has."""
+    vision_cache: int | None = None
+    """KV kept for further questions about a page; None for the default of the device."""
+    max_pages_in_flight: int = 16
+    jobs: int = 1
+    block_size: int = 16
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int | None = None
+    num_graph_buckets: int = 11
+    coefficients: Coefficients = field(default_factory=Coefficients)
+    is_calibrated: bool = False
+
+    def resolve_dtype(self, facts: ModelFacts) -> str:
+        """The number format that the engine will compute in."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "float32" if self.device == "cpu" else facts.dtype
+
+    def resolve_kv_dtype(self, facts: ModelFacts) -> str:
+        """The number format of text blocks."""
+        return self.resolve_dtype(facts) if self.kv_dtype == "auto" else self.kv_dtype
+
+    def resolve_vision_kv_dtype(self, facts: ModelFacts) -> str:
+        """The number format of image blocks."""
+        if self.vision_kv_dtype != "auto":
+            return self.vision_kv_dtype
+        return self.resolve_kv_dtype(facts)
+
+    def resolve_vision_cache(self, facts: ModelFacts) -> int:
+        """Bytes of KV that finished pages may keep."""
+        if self.vision_cache is not None:
+            return self.vision_cache
+        return (16 if facts.reads == "lines" else 256) << 20
+
+    def resolve_batched_tokens(self, facts: ModelFacts) -> int:
+        """Most query tokens of one decoder step."""
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        return 8192 if facts.reads == "lines" else 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSummary:
+    """Visual tokens per page. `estimated` where they depend on how much is printed on a page."""
+
+    min: int
+    median: int
+    p95: int
+    max: int
+    max_page: str
+    """Document and page number of the page with the most."""
+    total: int
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """Bounds that keep the engine within the plan; sizes in bytes, the rest in tokens and pages."""
+
+    kv_cache_bytes: int
+    vision_cache_bytes: int
+    encoder_cache_bytes: int
+    pixel_bytes: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_encoder_tokens: int
+    pages_in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change that makes the job fit: what it is, and the command line that makes it."""
+
+    description: str
+    command: str
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a job will take. `terms` are bytes by name and add up to `peak_bytes`."""
+
+    model: str
+    num_parameters: int
+    device: Device
+    dtype: str
+    kv_dtype: str
+    vision_kv_dtype: str
+    num_pages: int
+    unreadable_pages: tuple[str, ...]
+    """Pages without a plan: they cannot be loaded, or the model cannot take their shape."""
+    peak_bytes: int
+    cap_bytes: int
+    terms: dict[str, int]
+    pages_in_flight: int
+    max_pages_in_flight: int
+    visual_tokens: TokenSummary
+    budgets: Budgets
+    host_bytes: int
+    """Main memory of the job beside the device; equals the peak on a CPU."""
+    minimum_bytes: int
+    """The least that one page in flight takes with these settings."""
+    remedies: tuple[Remedy, ...]
+    unverified: tuple[str, ...]
+    calibrated: bool
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job stays under the cap."""
+        return self.peak_bytes <= self.cap_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as one JSON object."""
+        return asdict(self) | {"fits": self.fits}
+
+
+def nearest_rank(values: Sequence[int], share: float) -> int:
+    """The smallest value that at least `share` of the sorted `values` do not exceed."""
+    return values[max(0, math.ceil(len(values) * share) - 1)]
