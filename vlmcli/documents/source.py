@@ -213,14 +213,16 @@ def _describe(head: bytes) -> str:
         return "it is a video, HEIC or AVIF file"
     if re.match(rb"\s*(<!doctype html|<html|<head|<body)", head, re.IGNORECASE):
         return "it is an HTML page"
-    if b"\x00" not in head:
-        try:
-            # A multi-byte character may be cut at the end of what was read.
-            head.decode("utf-8", "strict" if len(head) < _HEAD else "ignore")
-        except UnicodeDecodeError:
-            return "its content is of no known kind"
-        return "it is a text file"
-    return "its content is of no known kind"
+    return "it is a text file" if _is_text(head) else "its content is of no known kind"
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        # The last character may be cut where the reading stopped.
+        return error.start > _HEAD - 4
+    return b"\x00" not in head
 
 
 def _walk(folder: Path) -> Iterator[Source]:
