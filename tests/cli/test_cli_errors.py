@@ -26,7 +26,7 @@ def test_an_error_of_the_user_is_one_line_and_its_code(cli, kind, code):
     assert done.stderr == b"vlmcli: error: it is like that\n"
 
 
-@pytest.mark.parametrize("kind", ["RuntimeError", "BrokenPipeError"])
+@pytest.mark.parametrize("kind", ["RuntimeError", "BrokenPipeError", "EOFError", "OSError"])
 def test_a_bug_of_ours_has_a_traceback_and_a_request(cli, kind):
     done = cli("ocr", "a.pdf", fake={"raise": kind, "at": 2})
     assert done.returncode == ExitCode.INTERNAL

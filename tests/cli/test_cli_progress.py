@@ -100,6 +100,18 @@ def test_json_events_carry_attempts_and_retries(capsys):
     assert (second["event"], second["attempts"], second["eta"]) == ("page", 2, None)
 
 
+def test_a_document_that_did_not_open_has_its_warning_and_no_second_line(capsys):
+    reporter = PlainReporter(quiet=False, summary=False)
+    error = ErrorInfo(code="damaged", message="a.pdf: damaged")
+    reporter.warning(error.message)
+    reporter.page_done(record(0, status="error", error=error), 1, 2)
+    reporter.page_done(record(1, status="error", error=error), 2, 2)
+    assert capsys.readouterr().err.splitlines() == [
+        "vlmcli: warning: a.pdf: damaged",
+        "vlmcli: a.pdf page 1: damaged: a.pdf: damaged",
+    ]
+
+
 @pytest.mark.parametrize(
     ("mode", "quiet", "kind"),
     [
@@ -116,7 +128,6 @@ def test_the_reporter_that_was_asked_for(mode, quiet, kind):
 def test_what_a_failure_is_called():
     error = ErrorInfo(code="timeout", message="not read within 5 s")
     assert failure_line(record(3, error=error)) == "a.pdf page 3: timeout: not read within 5 s"
-    assert failure_line(record(0, error=error)) == "a.pdf: timeout: not read within 5 s"
     assert failure_line(record(3, status="looped")) == "a.pdf page 3: looped"
 
 

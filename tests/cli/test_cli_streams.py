@@ -129,12 +129,12 @@ def on_a_terminal(cli, *args: str, fake: dict, **env: str) -> tuple[bytes, bytes
 
 
 def test_on_a_terminal_progress_is_drawn_and_taken_away(cli):
-    fake = {"pages": 4, "fail": [2], "pause": 0.3}
+    fake = {"pages": 4, "fail": [2], "pause": 0.4}
     result, shown = on_a_terminal(cli, "ocr", "a.pdf", "-f", "jsonl", fake=fake)
     assert len(records(result)) == 4
     seen = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown).decode()
     assert re.search(r"[123]/4", seen)
-    assert "pages/min" in seen and " left" in seen and "a.pdf page 3" in seen
+    assert "pages/min" in seen and " left" in seen and re.search(r"a.pdf page \d", seen)
     assert "vlmcli: a.pdf page 2: timeout: not read within 5 s" in seen
     assert seen.rstrip().endswith("vlmcli: 4 pages, 1 FAILED in 1.0 s")
 
@@ -150,4 +150,5 @@ def test_a_terminal_can_be_spared_the_drawing(cli, args, env):
 def test_no_color_is_heeded(cli):
     fake = {"pause": 0.3}
     _, shown = on_a_terminal(cli, "ocr", "a.pdf", fake=fake, NO_COLOR="1")
+    assert b"/3" in shown
     assert not re.search(rb"\x1b\[[0-9;]*(3[0-7]|38|9[0-7])[0-9;]*m", shown)

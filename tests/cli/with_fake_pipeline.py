@@ -9,6 +9,8 @@ and misbehaves where `FAKE` (JSON in the environment) says so:
 - `pause`: seconds per page; `log`: a file that gets a line for every page that is computed.
 """
 
+import builtins
+import errno
 import json
 import logging
 import os
@@ -61,8 +63,9 @@ def compute(name: str, number: int, num_pages: int) -> PageRecord:
 def misbehave() -> None:
     """What is asked for at page `at`."""
     if "raise" in FAKE:
-        kinds = {"RuntimeError": RuntimeError, "BrokenPipeError": BrokenPipeError}
-        kind = getattr(errors, FAKE["raise"], None) or kinds[FAKE["raise"]]
+        if FAKE["raise"] == "BrokenPipeError":
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        kind = getattr(errors, FAKE["raise"], None) or getattr(builtins, FAKE["raise"])
         raise kind("it is like that")
     if FAKE.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)

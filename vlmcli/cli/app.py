@@ -43,11 +43,14 @@ class _Group(TyperGroup):
         """As Typer does, with our errors reported; parse errors are left to Typer (exit 2)."""
         try:
             return super().invoke(ctx)
-        except (VlmcliError, KeyboardInterrupt, ReaderGoneError, OSError) as error:
+        except (VlmcliError, KeyboardInterrupt, ReaderGoneError, OSError, EOFError) as error:
             code = report(error)
-            if code is None:
-                raise
-            raise typer.Exit(code) from error
+            if code is not None:
+                raise typer.Exit(code) from error
+            if isinstance(error, BrokenPipeError | EOFError):
+                # Typer would take these for the user's doing and leave without a word.
+                raise RuntimeError("a connection to a process of ours broke") from error
+            raise
 
 
 app = typer.Typer(
@@ -101,13 +104,9 @@ def main() -> None:
     try:
         app(prog_name="vlmcli")
     except KeyboardInterrupt as error:
-        _leave(report(error) or ExitCode.INTERRUPTED)
+        sys.exit(report(error))
     except Exception:
         for line in traceback.format_exc().splitlines():
             say(line)
         say(f"vlmcli: error: this is a bug in vlmcli {__version__}; please report the lines above")
-        _leave(ExitCode.INTERNAL)
-
-
-def _leave(code: ExitCode) -> None:
-    sys.exit(code)
+        sys.exit(ExitCode.INTERNAL)

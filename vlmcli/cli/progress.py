@@ -58,7 +58,7 @@ class PlainReporter(NullReporter):
 
     def page_done(self, record: PageRecord, done: int, total: int | None) -> None:
         """A line for a failed page only."""
-        if record.is_failed and not self._quiet:
+        if is_worth_a_line(record) and not self._quiet:
             say(f"vlmcli: {failure_line(record)}")
 
     def warning(self, text: str) -> None:
@@ -154,7 +154,7 @@ class RichReporter:
         self._pace.note(done)
         self._done, self._total = done, total
         self._active.pop((record.document, record.page), None)
-        if record.is_failed:
+        if is_worth_a_line(record):
             self._print(f"vlmcli: {failure_line(record)}")
         self._redraw()
 
@@ -209,9 +209,14 @@ def make_reporter(options: OcrOptions) -> Reporter:
     return PlainReporter(quiet=options.quiet, summary=options.verbose > 0)
 
 
+def is_worth_a_line(record: PageRecord) -> bool:
+    """Whether a page failed. A document that did not open (page 0) has had its warning already."""
+    return record.is_failed and record.page > 0
+
+
 def failure_line(record: PageRecord) -> str:
     """`scan.pdf page 3: timeout: not read within 5 s`."""
-    place = f"{record.document} page {record.page}" if record.page else record.document
+    place = f"{record.document} page {record.page}"
     if record.error is None:
         return f"{place}: {record.status}"
     return f"{place}: {record.error.code}: {record.error.message}"
