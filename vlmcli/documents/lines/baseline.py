@@ -1,0 +1,83 @@
+"""Baselines: where the letters of a row stand, as a straight or slightly bent line."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlmcli.documents.lines.marks import Floats, Ints, Marks
+
+_TOLERANCES = (0.6, 0.3, 0.2)
+"""Letter sizes off the line beyond which a foot is a descender or a touching letter, by round."""
+_BENT = 0.15
+"""Letter sizes of bow from which a row counts as bent; less is scatter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """`y(x) = offset + slope * (x - centre) + bend * (x - centre) ** 2`, in frame pixels."""
+
+    centre: float
+    offset: float
+    slope: float
+    bend: float
+    ascent: float
+    """From the baseline up to the tallest letters, pixels."""
+    descent: float
+    """From the baseline down to the lowest letters, pixels; at least 0."""
+
+    def at(self, x: Floats) -> Floats:
+        """Height of the line at positions `x`."""
+        along = x - self.centre
+        return np.asarray(self.offset + along * (self.slope + along * self.bend))
+
+
+def fit_baseline(marks: Marks, members: Ints, size: float) -> Baseline:
+    """The baseline of a row.
+
+    Feet of letters are fitted by least squares; feet off the line are dropped and the fit is
+    repeated. Short rows are level, since three letters cannot tell a slope.
+
+    Args:
+        marks: marks of the page.
+        members: the letters of the row, left to right.
+        size: the row's median letter height in pixels.
+    """
+    x = (marks.x0[members] + marks.x1[members]) / 2
+    feet, heads = marks.y1[members], marks.y0[members]
+    low, high = float(marks.x0[members[0]]), float(marks.x1[members].max())
+    centre, length = (low + high) / 2, high - low
+    degree = 0 if len(x) < 5 or length < 6 * size else 1
+    if len(x) >= 16 and length >= 18 * size:
+        degree = 2
+    coefficients = _fit(x - centre, feet, degree, size)
+    if degree == 2 and abs(coefficients[2]) * (length / 2) ** 2 < _BENT * size:
+        coefficients = _fit(x - centre, feet, 1, size)
+    offset, slope, bend = np.pad(coefficients, (0, 3 - len(coefficients)))
+    line = offset + (x - centre) * (slope + (x - centre) * bend)
+    ascents = line - heads
+    return Baseline(
+        centre=centre,
+        offset=float(offset),
+        slope=float(slope),
+        bend=float(bend),
+        # A letter that touches the line above must not raise the limit.
+        ascent=min(float(ascents.max()), 1.65 * float(np.percentile(ascents, 80))),
+        descent=float(np.clip((feet - line).max(), 0.0, 0.75 * size)),
+    )
+
+
+def _fit(x: Floats, y: Floats, degree: int, size: float) -> Floats:
+    """Polynomial coefficients, lowest first, of a line through most of the points."""
+    scale = max(1.0, float(np.abs(x).max()))
+    powers = np.vander(x / scale, degree + 1, increasing=True)
+    if degree == 0:
+        coefficients = np.array([np.median(y)])
+    else:
+        coefficients = np.linalg.lstsq(powers, y, rcond=None)[0]
+    for tolerance in _TOLERANCES:
+        off = y - powers @ coefficients
+        kept = np.abs(off - np.median(off)) <= tolerance * size
+        if np.count_nonzero(kept) <= degree + 1:
+            break
+        coefficients = np.linalg.lstsq(powers[kept], y[kept], rcond=None)[0]
+    return np.asarray(coefficients / scale ** np.arange(degree + 1))

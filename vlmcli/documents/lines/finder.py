@@ -1,0 +1,140 @@
+"""Find the text lines of a page picture by image analysis.
+
+Reduce, binarise, turn and deskew; sort the ink into letters, rules and pictures; link letters to
+rows; cut rows at column borders; order the pieces for reading. About 0.2 CPU seconds for an A4
+page. Handwriting, vertical scripts and strong perspective are not handled.
+"""
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.documents.lines.frame import (
+    Frame,
+    deskewed,
+    identity,
+    is_sideways,
+    measure_skew,
+    turned,
+)
+from vlmcli.documents.lines.gutters import gutter_pairs
+from vlmcli.documents.lines.ink import THRESHOLD, Grey, ink_strength, to_grey
+from vlmcli.documents.lines.letters import page_marks
+from vlmcli.documents.lines.marks import Marks, label, letter_size
+from vlmcli.documents.lines.order import Placed, reading_order
+from vlmcli.documents.lines.pieces import make_pieces
+from vlmcli.documents.lines.rows import find_phrases, join_phrases, neighbours
+from vlmcli.documents.lines.shapes import TextLine
+
+_PIXELS = 2.2e6
+"""Pixels of the reduced page: A4 at 150 dpi."""
+_MOST_PIXELS = 9e6
+_SMALL, _GOOD, _LARGE = 7.0, 10.0, 60.0
+"""Letter heights in reduced pixels: too small to tell lines apart, enough, and wasteful."""
+
+
+def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
+    """Text lines of a page in reading order, in pixels of the picture.
+
+    Args:
+        pixels: uint8, (H, W) grey or (H, W, 3) RGB.
+
+    Returns:
+        Lines and table cells; none where the picture shows no text.
+    """
+    grey = to_grey(pixels)
+    if min(grey.shape) < 8:
+        return ()
+    frame, strength = _upright(grey)
+    marks = page_marks((strength >= THRESHOLD).astype(np.uint8))
+    if not len(marks.letters):
+        return ()
+    phrases, small = find_phrases(marks.letters, marks.size)
+    if not len(phrases):
+        return ()
+    i, j = neighbours(phrases)
+    rows = join_phrases(phrases, gutter_pairs(phrases, i, j, marks.size), i, j)
+    pieces = make_pieces(rows, small, marks.size)
+    height, width = grey.shape
+    placed = reading_order(pieces, marks.horizontal)
+    return tuple(_on_page(one, frame, width, height) for one in placed)
+
+
+def _upright(grey: Grey) -> tuple[Frame, Grey]:
+    """The frame in which lines run level, and the ink strength in it."""
+    frame, strength, marks, size = _reduced(grey)
+    if is_sideways(strength, marks, size):
+        frame, strength = turned(frame, strength, 1)
+        marks, size = _letters(strength)
+    return deskewed(frame, strength, measure_skew(marks, size))
+
+
+def _reduced(grey: Grey) -> tuple[Frame, Grey, Marks, float]:
+    """The page at a scale that suits its letters."""
+    height, width = grey.shape
+    scale = max(1.0, (height * width / _PIXELS) ** 0.5)
+    frame, strength = _scaled(grey, scale)
+    marks, size = _letters(strength)
+    if not size or _SMALL <= size <= _LARGE:
+        return frame, strength, marks, size
+    finest = max(0.5, (height * width / _MOST_PIXELS) ** 0.5)
+    better = max(finest, scale * size / (_GOOD if size < _SMALL else _LARGE / 2))
+    if abs(better / scale - 1) < 0.15:
+        return frame, strength, marks, size
+    frame, strength = _scaled(grey, better)
+    marks, size = _letters(strength)
+    return frame, strength, marks, size
+
+
+def _scaled(grey: Grey, scale: float) -> tuple[Frame, Grey]:
+    height, width = grey.shape
+    new_width, new_height = max(8, round(width / scale)), max(8, round(height / scale))
+    if (new_width, new_height) != (width, height):
+        how = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
+        grey = np.asarray(cv2.resize(grey, (new_width, new_height), interpolation=how), np.uint8)
+    return identity(new_width, new_height, width / new_width), ink_strength(grey)
+
+
+def _letters(strength: Grey) -> tuple[Marks, float]:
+    """Marks shaped like letters, and the commonest height."""
+    marks, _ = label((strength >= THRESHOLD).astype(np.uint8))
+    size = letter_size(marks)
+    height, width = marks.height, marks.width
+    shaped = (height >= 0.5 * size) & (height <= 2.5 * size) & (width <= 3 * height)
+    return marks.take(shaped), size
+
+
+def _on_page(placed: Placed, frame: Frame, width: int, height: int) -> TextLine:
+    piece = placed.piece
+    x = np.linspace(piece.x0, piece.x1, 9)
+    y = piece.base.at(x)
+    ends = frame.to_page(np.array([[x[0], y[0]], [x[-1], y[-1]]]) - 0.5)
+    outline = np.concatenate(
+        (
+            np.column_stack((x, y - piece.base.ascent)),
+            np.column_stack((x, y + piece.base.descent)),
+        )
+    )
+    corners = frame.to_page(outline - 0.5) + 0.5
+    low, high = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
+    run = ends[1] - ends[0]
+    sag = y[4] - (y[0] + y[-1]) / 2
+    return TextLine(
+        bbox=(
+            int(np.clip(low[0], 0, width - 1)),
+            int(np.clip(low[1], 0, height - 1)),
+            int(np.clip(high[0], 1, width)),
+            int(np.clip(high[1], 1, height)),
+        ),
+        start=(float(ends[0, 0]), float(ends[0, 1])),
+        angle=float(np.degrees(np.arctan2(run[1], run[0]))),
+        length=float(np.hypot(run[0], run[1])),
+        ascent=piece.base.ascent * frame.scale,
+        descent=piece.base.descent * frame.scale,
+        size=piece.size * frame.scale,
+        bow=float(sag) * frame.scale,
+        inverted=piece.inverted,
+        block=placed.block,
+        row=placed.row,
+        cell=placed.cell,
+    )

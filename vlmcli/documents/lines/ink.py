@@ -1,0 +1,88 @@
+"""Which pixels are ink: contrast against the local paper, threshold set by the local ink.
+
+Works for white and aged paper, uneven light, tinted areas, JPEG noise and 1-bit scans. Solid dark
+areas stay solid, so that light text inside them appears as holes. Colour is used as luminance
+only: red print on a green ground of equal luminance is lost.
+"""
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Grey = npt.NDArray[np.uint8]
+
+_CELL = 8
+"""Pixels a side of the cells over which paper and ink are estimated."""
+_PAPER_WINDOW = 15
+"""Cells: dark marks narrower than this (120 px) do not count as paper."""
+_INK_WINDOW = 9
+_INK_SHARE = 0.36
+"""Threshold as a share of the local ink contrast; below one half, thin strokes survive."""
+_FAINTEST = 0.16
+"""Ink fainter than this share of the page's ink is show-through or texture."""
+_CONTRAST_FLOOR = 26
+"""Contrast out of 255 below which nothing is called ink."""
+THRESHOLD = 100
+"""Strength at which a pixel is ink."""
+
+
+def to_grey(pixels: npt.NDArray[np.uint8]) -> Grey:
+    """Luminance of a picture.
+
+    Args:
+        pixels: uint8, (H, W) grey or (H, W, 3) RGB.
+
+    Returns:
+        uint8 (H, W), contiguous.
+    """
+    if pixels.ndim == 2:
+        return np.ascontiguousarray(pixels)
+    return np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY), np.uint8)
+
+
+def ink_strength(grey: Grey) -> Grey:
+    """How far each pixel is from the paper, in units of the local threshold.
+
+    Args:
+        grey: uint8 (H, W), text of about 6 to 40 px height.
+
+    Returns:
+        uint8 (H, W); `THRESHOLD` and more is ink. Interpolating it (rotation) keeps the meaning.
+    """
+    contrast = _contrast(grey)
+    cells = _cell_peaks(contrast)
+    marked = cells[cells > _CONTRAST_FLOOR]
+    page_ink = float(np.percentile(marked, 95)) if marked.size else 255.0
+    local = cv2.GaussianBlur(cv2.dilate(cells, np.ones((_INK_WINDOW,) * 2, np.uint8)), (0, 0), 2)
+    floor = max(_CONTRAST_FLOOR, _FAINTEST * page_ink)
+    threshold = np.maximum(local.astype(np.float32) * _INK_SHARE, floor).astype(np.uint8)
+    height, width = grey.shape
+    wide = cv2.resize(threshold, (width, height), interpolation=cv2.INTER_LINEAR)
+    return np.asarray(cv2.divide(contrast, wide, scale=float(THRESHOLD)), np.uint8)
+
+
+def _contrast(grey: Grey) -> Grey:
+    """Darkness against the local paper, 0 (paper) to 255, as if the paper were white."""
+    height, width = grey.shape
+    cells = cv2.resize(
+        grey,
+        (max(1, width // _CELL), max(1, height // _CELL)),
+        interpolation=cv2.INTER_AREA,
+    )
+    paper = cv2.morphologyEx(
+        cells,
+        cv2.MORPH_CLOSE,
+        np.ones((_PAPER_WINDOW,) * 2, np.uint8),
+        borderType=cv2.BORDER_REPLICATE,
+    )
+    paper = np.maximum(cv2.GaussianBlur(paper, (0, 0), 2), 48).astype(np.uint8)
+    wide = cv2.resize(paper, (width, height), interpolation=cv2.INTER_LINEAR)
+    return np.asarray(255 - cv2.divide(grey, wide, scale=255.0), np.uint8)
+
+
+def _cell_peaks(contrast: Grey) -> Grey:
+    """Strongest contrast in each cell after a 3 x 3 mean, so that lone pixels count little."""
+    height, width = contrast.shape
+    smooth = cv2.blur(contrast, (3, 3))
+    peaks = cv2.dilate(smooth, np.ones((_CELL, _CELL), np.uint8))
+    return np.ascontiguousarray(peaks[_CELL // 2 :: _CELL, _CELL // 2 :: _CELL][:height, :width])

@@ -1,0 +1,175 @@
+"""What a page's ink consists of: letters, rules, and pictures, which are dropped.
+
+A mark is dark on light or, inside a solid dark area, light on dark. Refuses to decide what is text:
+that is seen only when marks stand in a row (`rows`).
+"""
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.documents.lines.ink import Grey
+from vlmcli.documents.lines.marks import Ints, Marks, Mask, label, letter_size
+from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
+from vlmcli.documents.lines.touching import split_touching
+
+_PICTURE_SHARE = 0.2
+"""Share of solid ink from which a large mark is a picture."""
+_DASHES = 8
+"""Typed dashes in a row that make a rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A straight printed rule, as a box in frame pixels."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageMarks:
+    """What the ink of a page consists of."""
+
+    letters: Marks
+    """Marks of a letter's size, punctuation and accents included."""
+    horizontal: tuple[Rule, ...]
+    vertical: tuple[Rule, ...]
+    size: float
+    """The commonest letter height in pixels, close to the x-height in running text; 0 if none."""
+
+
+def page_marks(ink: Grey) -> PageMarks:
+    """Letters and rules of a level page.
+
+    Args:
+        ink: uint8 (H, W) of 0 and 1.
+    """
+    raw, labels = label(ink)
+    size = letter_size(raw)
+    if size == 0:
+        nothing = raw.take(np.zeros(len(raw), bool))
+        return PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0)
+    pictures, zone = _pictures(raw, labels, size)
+    print_ink = np.asarray(ink & ~pictures, np.uint8)
+    rest, horizontal = _without_rules(print_ink, raw, labels, size, upright=False)
+    rest, vertical = _without_rules(rest, raw, labels, size, upright=True)
+    marks, labels = label(rest)
+    y = ((marks.y0 + marks.y1) / 2).astype(np.int64)
+    x = ((marks.x0 + marks.x1) / 2).astype(np.int64)
+    ids = np.flatnonzero(~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0))
+    letters = marks.take(ids)
+    if zone.any():
+        wide = cv2.dilate(zone, _square(3 * size))
+        letters = replace(letters, doubtful=wide[y[ids], x[ids]] > 0)
+    letters = split_touching(letters, ids + 1, labels, size)
+    dashes, dashed = _dashed_rules(letters, size)
+    return PageMarks(
+        letters=letters.take(~dashes), horizontal=horizontal + dashed, vertical=vertical, size=size
+    )
+
+
+def _is_large(marks: Marks, size: float) -> Mask:
+    """Larger than a heading's letter or a word whose letters touch."""
+    return np.asarray((marks.height > 10 * size) | (marks.width > 14 * size))
+
+
+def _without_rules(
+    ink: Grey, raw: Marks, labels: npt.NDArray[np.int32], size: float, *, upright: bool
+) -> tuple[Grey, tuple[Rule, ...]]:
+    """The ink without its horizontal (or upright) rules, and those rules.
+
+    A thin straight run is a rule if it is long, or part of something too large for a letter. The
+    stems and bars of headings are neither.
+    """
+    length = max(20, round((3.6 if upright else 5) * size))
+    kernel = np.ones((length, 1) if upright else (1, length), np.uint8)
+    runs, run_labels = label(cv2.morphologyEx(ink, cv2.MORPH_OPEN, kernel))
+    along, across = (runs.height, runs.width) if upright else (runs.width, runs.height)
+    rule = (across <= max(3, 0.55 * size)) & (along >= 10 * across)
+    if not rule.any():
+        return ink, ()
+    whole = _owners(runs, run_labels, labels)
+    letterlike = ~_is_large(raw, size) & (upright | (raw.width < 1.5 * raw.height))
+    rule &= (along >= 9 * size) | ~letterlike[whole]
+    chosen = np.concatenate(([False], rule))[run_labels].view(np.uint8)
+    # One pixel more on either side: the grey rim of a rule would stay as slivers.
+    rim = np.ones((1, 3) if upright else (3, 1), np.uint8)
+    rules = runs.take(rule)
+    boxes = zip(rules.x0, rules.y0, rules.x1, rules.y1, strict=True)
+    found = tuple(Rule(x0=a, y0=b, x1=c, y1=d) for a, b, c, d in boxes)
+    return np.asarray(ink & (1 - cv2.dilate(chosen, rim)), np.uint8), found
+
+
+def _owners(
+    parts: Marks, part_labels: npt.NDArray[np.int32], labels: npt.NDArray[np.int32]
+) -> Ints:
+    """For each part the index of the mark that it is a part of."""
+    owners = np.zeros(len(parts), np.int64)
+    for part in range(len(parts)):
+        row = int(parts.y0[part])
+        window = slice(int(parts.x0[part]), int(parts.x1[part]))
+        column = window.start + int(np.argmax(part_labels[row, window] == part + 1))
+        owners[part] = labels[row, column] - 1
+    return owners
+
+
+def _pictures(raw: Marks, labels: npt.NDArray[np.int32], size: float) -> tuple[Grey, Grey]:
+    """Masks of the pictures and black borders, and of the zones in which no mark is a letter.
+
+    A large mark is a picture if much of it is wider than any stroke; frames and tables are not.
+    """
+    large = np.flatnonzero(_is_large(raw, size))
+    nothing = np.zeros(labels.shape, np.uint8)
+    if not large.size:
+        return nothing, nothing
+    chosen = np.zeros(len(raw) + 1, np.uint8)
+    chosen[large + 1] = 1
+    whole = chosen[labels]
+    solid = cv2.morphologyEx(whole, cv2.MORPH_OPEN, _square(0.8 * size))
+    solid_area = np.bincount(labels[solid > 0], minlength=len(raw) + 1)[large + 1]
+    chosen[large + 1] = solid_area >= _PICTURE_SHARE * raw.area[large]
+    pictures = chosen[labels]
+    dense = cv2.morphologyEx(pictures, cv2.MORPH_CLOSE, _square(1.2 * size))
+    dense = cv2.morphologyEx(dense, cv2.MORPH_OPEN, _square(2 * size))
+    near = cv2.dilate(solid & pictures, _square(size))
+    return np.asarray(pictures, np.uint8), np.asarray(near | dense, np.uint8)
+
+
+def _square(side: float) -> Grey:
+    """A square kernel of about `side` pixels, odd, at least 3."""
+    odd = max(3, 2 * round((side - 1) / 2) + 1)
+    return np.ones((odd, odd), np.uint8)
+
+
+def _dashed_rules(letters: Marks, size: float) -> tuple[Mask, tuple[Rule, ...]]:
+    """Rules made of typed dashes: which marks are part of one, and the rules."""
+    dropped = np.zeros(len(letters), bool)
+    flat = (letters.height <= 0.4 * size) & (letters.width >= 1.3 * letters.height)
+    ids = np.flatnonzero(flat & (letters.width <= 4 * size))
+    if len(ids) < _DASHES:
+        return dropped, ()
+    some = letters.take(ids)
+    # Columns of a dashed table leave a gap for the plus sign.
+    reach = np.full(len(some), 1.6 * size)
+    i, j = row_pairs(some.x0, some.y0, some.x1, some.y1, reach=reach, stripe=4 * size)
+    gap = some.x0[j] - some.x1[i]
+    level = np.abs(some.y0[i] + some.y1[i] - some.y0[j] - some.y1[j]) <= 0.3 * size
+    fits = (gap >= 0) & (gap <= 1.6 * size) & level
+    links = mutual_links(i[fits], j[fits], gap[fits], len(some))
+    rules = []
+    middle = (letters.y0 + letters.y1) / 2
+    for run in chains(links):
+        if len(run) < _DASHES:
+            continue
+        x0, x1 = float(some.x0[run].min()), float(some.x1[run].max())
+        y0, y1 = float(some.y0[run].min()), float(some.y1[run].max())
+        rules.append(Rule(x0=x0, y0=y0, x1=x1, y1=y1))
+        on_rule = (middle >= y0 - 0.3 * size) & (middle <= y1 + 0.3 * size)
+        on_rule &= (letters.x0 >= x0 - 1.5 * size) & (letters.x1 <= x1 + 1.5 * size)
+        dropped |= on_rule & (letters.height <= 1.2 * size)
+    return dropped, tuple(rules)

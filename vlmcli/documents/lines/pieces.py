@@ -1,0 +1,195 @@
+"""Pieces: rows made whole with their dots, accents and dashes, and freed of what is no text.
+
+A piece is a run of print without a gap as wide as a column border: a whole line, or a table cell.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.documents.lines.baseline import Baseline, fit_baseline
+from vlmcli.documents.lines.marks import Floats, Ints, Marks
+from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
+from vlmcli.documents.lines.rows import Rows
+
+_BESIDE = 1.0
+"""Letter sizes beside a row within which a mark belongs to it, whatever it is."""
+_SIDE_REACH = 2.0
+"""The same for a dash or a run of dots: `- 3 -` on a typewriter, a leader."""
+_ABOVE, _BELOW = 0.55, 0.6
+"""Letter sizes above the tallest letter and below the baseline: accents, tails of commas."""
+_SPECK = 0.012
+"""Area in squared letter sizes under which a mark is dirt; a full stop has five times as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A run of print in frame pixels."""
+
+    x0: float
+    x1: float
+    base: Baseline
+    size: float
+    """Median letter height."""
+    letters: int
+    inverted: bool
+
+    @property
+    def foot(self) -> float:
+        """The baseline in the middle of the piece."""
+        return float(self.base.at(np.array([(self.x0 + self.x1) / 2]))[0])
+
+
+class _Bands:
+    """The lines of rows as arrays; rows grow as they take marks."""
+
+    def __init__(self, rows: Rows, chosen: list[int]) -> None:
+        self.members = [rows.members[row] for row in chosen]
+        self.size = rows.size[chosen]
+        self.x0, self.x1 = rows.x0[chosen], rows.x1[chosen]
+        self.base = [
+            fit_baseline(rows.marks, members, float(size))
+            for members, size in zip(self.members, self.size, strict=True)
+        ]
+        self.curve = np.array([(b.centre, b.offset, b.slope, b.bend) for b in self.base])
+        self.ascent = np.array([b.ascent for b in self.base])
+        self.extra: list[list[int]] = [[] for _ in chosen]
+
+    def best(
+        self, marks: Marks, some: Ints, reach: npt.NDArray[np.float64] | float
+    ) -> npt.NDArray[np.int64]:
+        """For each mark the row in whose line it stands, or -1.
+
+        Args:
+            marks: marks of the page.
+            some: (M,) indices of marks.
+            reach: letter sizes beside a row within which marks may stand, one or (M,).
+        """
+        if not some.size:
+            return np.zeros(0, np.int64)
+        y0, y1 = marks.y0[some, None], marks.y1[some, None]
+        x0, x1 = marks.x0[some, None], marks.x1[some, None]
+        along = (x0 + x1) / 2 - self.curve[:, 0]
+        rise = (
+            (y0 + y1) / 2 - self.curve[:, 1] - along * (self.curve[:, 2] + along * self.curve[:, 3])
+        )
+        beside = np.maximum(0, np.maximum(self.x0 - x1, x0 - self.x1)) / self.size
+        off = np.maximum(0, np.maximum(-self.ascent - rise, rise)) / self.size
+        fits = (beside <= np.reshape(reach, (-1, 1))) & (y1 - y0 <= 1.5 * self.size)
+        fits &= (rise >= -self.ascent - _ABOVE * self.size) & (rise <= _BELOW * self.size)
+        score = np.where(fits, off + 0.5 * beside, np.inf)
+        row = np.argmin(score, axis=1)
+        return np.where(np.isfinite(score[np.arange(len(some)), row]), row, -1)
+
+    def take(self, marks: Marks, some: Ints, rows: npt.NDArray[np.int64]) -> Ints:
+        """Give marks to rows (-1: to none); the marks that no row took."""
+        for mark, row in zip(some.tolist(), rows.tolist(), strict=True):
+            if row >= 0:
+                self.extra[row].append(mark)
+        taken = rows >= 0
+        np.minimum.at(self.x0, rows[taken], marks.x0[some[taken]])
+        np.maximum.at(self.x1, rows[taken], marks.x1[some[taken]])
+        return some[~taken]
+
+
+def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
+    """Pieces of text from rows of letters and the small marks around them.
+
+    Args:
+        rows: rows of letters, gaps at column borders already cut.
+        small: indices of the small marks among `rows.marks`.
+        size: the page's commonest letter height in pixels.
+    """
+    marks = rows.marks
+    many = [row for row in range(len(rows)) if len(rows.members[row]) > 2]
+    few = [row for row in range(len(rows)) if len(rows.members[row]) <= 2]
+    loose = small[marks.area[small] >= max(3.0, _SPECK * size * size)]
+    alone = few
+    if many:
+        members = np.concatenate([rows.members[row] for row in few]) if few else small[:0]
+        hosted = _Bands(rows, many).best(marks, members, 0.7)
+        host = dict(zip(members.tolist(), hosted.tolist(), strict=True))
+        alone = [row for row in few if not _is_bit(rows, row, host, size)]
+        bits = [rows.members[row] for row in few if row not in set(alone)]
+        loose = np.concatenate([loose, *bits])
+    chosen = sorted(many + alone)
+    if not chosen:
+        return []
+    bands = _Bands(rows, chosen)
+    loose = bands.take(marks, loose, bands.best(marks, loose, _BESIDE))
+    _take_runs(marks, loose, bands, size)
+    return [
+        _piece(marks, bands, row) for row in range(len(chosen)) if _is_text(marks, bands, row, size)
+    ]
+
+
+def _is_bit(rows: Rows, row: int, host: dict[int, int], size: float) -> bool:
+    """Whether one or two letters are a bit of a longer row: a comma, half a broken letter."""
+    if rows.size[row] < 0.5 * size:
+        return True
+    return all(host[mark] >= 0 for mark in rows.members[row].tolist())
+
+
+def _take_runs(marks: Marks, loose: Ints, bands: _Bands, size: float) -> None:
+    """Give dashes and runs of dots to the rows that they prolong."""
+    tall = marks.height[loose] >= 0.12 * size
+    loose = loose[tall | (marks.width[loose] >= 0.3 * size)]
+    if not loose.size:
+        return
+    some = marks.take(loose)
+    reach = np.full(len(some), _SIDE_REACH * size)
+    i, j = row_pairs(
+        some.x0, some.y0 - 0.2 * size, some.x1, some.y1 + 0.2 * size, reach=reach, stripe=4 * size
+    )
+    gap = some.x0[j] - some.x1[i]
+    level = np.abs(some.y0[i] + some.y1[i] - some.y0[j] - some.y1[j]) <= 0.5 * size
+    fits = (gap >= 0) & (gap <= _SIDE_REACH * size) & level
+    for run in chains(mutual_links(i[fits], j[fits], gap[fits], len(some))):
+        ends = loose[run[[0, -1]]]
+        rows = bands.best(marks, ends, _SIDE_REACH)
+        row = int(rows[0] if rows[0] >= 0 else rows[1])
+        bands.take(marks, loose[run], np.full(len(run), row))
+
+
+def _is_text(marks: Marks, bands: _Bands, row: int, size: float) -> bool:
+    """Whether a row can be print: letters of one size, standing close, not too few, not too odd."""
+    members = bands.members[row]
+    height, width = marks.height[members], marks.width[members]
+    own = float(bands.size[row])
+    if own < 0.4 * size:
+        return False
+    if len(members) <= 3 and bool(marks.doubtful[members].all()):
+        return False
+    if len(members) <= 2:
+        # A folio, an item's number, a lone initial; not a stain, a bar or a stroke of a pen.
+        fill = marks.area[members] / (width * height)
+        shaped = (height <= 6.5 * width) & (width <= 2.2 * height) & (fill < 0.97)
+        return bool(own >= 0.55 * size and np.all(fill >= 0.15) and np.any(shaped))
+    spread = float(np.median(np.abs(height - own))) / own
+    covered = float(width.sum()) / max(1.0, float(bands.x1[row] - bands.x0[row]))
+    return spread <= 0.5 and covered >= 0.22
+
+
+def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:
+    base, size = bands.base[row], float(bands.size[row])
+    extra = np.array(bands.extra[row], np.int64)
+    if extra.size:
+        line = base.at((marks.x0[extra] + marks.x1[extra]) / 2)
+        base = replace(
+            base,
+            ascent=max(base.ascent, _reach(line - marks.y0[extra], base.ascent + 0.7 * size)),
+            descent=max(base.descent, _reach(marks.y1[extra] - line, 0.75 * size)),
+        )
+    return Piece(
+        x0=float(bands.x0[row]),
+        x1=float(bands.x1[row]),
+        base=base,
+        size=size,
+        letters=len(bands.members[row]),
+        inverted=bool(marks.inverted[bands.members[row][0]]),
+    )
+
+
+def _reach(values: Floats, limit: float) -> float:
+    return min(float(values.max()), limit)
