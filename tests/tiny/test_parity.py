@@ -102,6 +102,19 @@ def test_wanted_rows_alone(sides):
     )
 
 
+def test_a_chunk_may_want_no_logits(sides):
+    """Its keys and values are written all the same."""
+    reference, runner = sides
+    prompt = prompts_of(runner)[2]
+    blocks = blocks_for(prompt, 1, 4)
+    half = len(prompt.ids) // 2
+    silent = make_batch(runner, [Chunk(prompt, 0, half, blocks)])
+    silent = replace(silent, logit_rows=np.zeros(0, np.int64))
+    assert runner.execute(silent).shape == (0, runner.model_config.text.vocab_size)
+    ours = runner.execute(make_batch(runner, [Chunk(prompt, half, len(prompt.ids), blocks)]))
+    assert_close(ours, reference_logits(reference, runner, prompt)[half:])
+
+
 def test_images_do_not_depend_on_their_neighbours(sides):
     _, runner = sides
     rng = np.random.default_rng(3)

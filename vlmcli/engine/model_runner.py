@@ -136,6 +136,7 @@ class ModelRunner:
     def execute(self, batch: BatchInput) -> Tensor:
         """Run one step: write its keys and values, return float32 logits [R, vocab]."""
         assert self.cache is not None, "allocate_kv comes first"
+        assert len(batch.input_ids) > 0, "a step without tokens makes no progress"
         if self._is_decode(batch):
             return self._decode(batch)
         embeds = self.model.embed(self._to_device(batch.input_ids))

@@ -12,6 +12,7 @@ from typing import Protocol
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders
 
+from vlmcli.engine.config import read_json
 from vlmcli.errors import ModelError
 
 
@@ -32,14 +33,11 @@ def load_tokenizer(path: Path) -> "Tokenizer":
         ModelError: it is missing or broken.
     """
     file = path / "tokenizer.json"
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ModelError(f"cannot read {file}: {error.strerror}") from error
-    try:
-        return Tokenizer(RustTokenizer.from_str(text))
-    except ValueError as error:
-        raise ModelError(f"cannot read {file}: {error}") from error
+    # The library raises bare `Exception`s, so that what users break (no file, a cut one, another
+    # kind of JSON) is found out before it is asked.
+    if "model" not in read_json(file):
+        raise ModelError(f"cannot read {file}: it describes no tokenizer")
+    return Tokenizer(RustTokenizer.from_file(str(file)))
 
 
 class Tokenizer:

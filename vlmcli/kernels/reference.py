@@ -102,12 +102,15 @@ def store_kv(
         value_cache: the same for values.
         slot_mapping: [T] int64, block × block_size + offset; rows with −1 are written nowhere.
     """
+    padding = slot_mapping < 0
     slots = slot_mapping
-    if bool((slots < 0).any()):
-        keep = (slots >= 0).nonzero().squeeze(1)
-        slots, key, value = slots[keep], key[keep], value[keep]
-    key_cache.view(-1, *key.shape[1:]).index_copy_(0, slots, key)
-    value_cache.view(-1, *value.shape[1:]).index_copy_(0, slots, value)
+    for cache, rows in ((key_cache, key), (value_cache, value)):
+        flat = cache.view(-1, *rows.shape[1:])
+        if rows.is_cuda or bool(padding.any()):
+            # Padding writes slot 0 onto itself: no shape depends on values, as graphs need it.
+            slots = slot_mapping.clamp(min=0)
+            rows = torch.where(padding.view(-1, 1, 1), flat[:1], rows)
+        flat.index_copy_(0, slots, rows)
 
 
 @dataclass(frozen=True, slots=True)
