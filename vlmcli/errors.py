@@ -1,7 +1,7 @@
 """What a user can cause: typed errors with an exit code and a one-line remedy.
 
-A leaf of the import graph. Nothing here prints; `cli.app` is the one place where an error becomes an
-exit code. Whatever is not a `VlmcliError` is our own fault and keeps its traceback.
+A leaf of the import graph. Nothing here prints; `cli.app` is the one place where an error becomes
+an exit code. Whatever is not a `VlmcliError` is our own fault and keeps its traceback.
 """
 
 from enum import IntEnum

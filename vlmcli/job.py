@@ -4,10 +4,9 @@ Runs in one thread and holds no page longer than it must; back-pressure is count
 neither outputs nor journal nor terminal: records leave through two callbacks.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from vlmcli.assemble import PageIdentity, prepared_record, read_record, unreadable_document
 from vlmcli.documents.prepare import PreparedPage, PrepareSpec
@@ -16,8 +15,9 @@ from vlmcli.documents.source import Source
 from vlmcli.errors import InputError, PageError, VlmcliError
 from vlmcli.options import OcrOptions
 from vlmcli.ordering import InOrder, Key
+from vlmcli.processors import num_cpus
 from vlmcli.reading import PageJob, Reader
-from vlmcli.report import Reporter
+from vlmcli.report import Reporter, Tally
 from vlmcli.results import PageRecord
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, WorkerPool
 
@@ -375,28 +375,3 @@ class OcrJob:
     def _flush(self) -> None:
         for _, record in self._order.take():
             self._on_next(record)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a job has come to so far, in pages and documents."""
-
-    num_pages: int = 0
-    num_failed: int = 0
-    num_blank: int = 0
-    num_resumed: int = 0
-    num_documents: int = 0
-    document_errors: list[VlmcliError] = field(default_factory=list)
-
-    def count(self, record: PageRecord) -> None:
-        """Add one finished record."""
-        self.num_pages += 1
-        self.num_failed += record.is_failed
-        self.num_blank += record.blank
-
-
-def num_cpus() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The settings of an `ocr` job: one frozen dataclass, resolved once; each default stands here alone.
+"""The settings of an `ocr` job: one frozen dataclass, resolved once; defaults stand here alone.
 
 Plain data and parsers of option values; opens no file and imports nothing heavy.
 """

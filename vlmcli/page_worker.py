@@ -4,6 +4,7 @@ Runs in a child process of `workers.WorkerPool`; ends when the other side of its
 Keeps the last document open, nothing else.
 """
 
+import contextlib
 import signal
 from multiprocessing.connection import Connection
 
@@ -12,7 +13,7 @@ import cv2
 from vlmcli.documents.prepare import prepare_page
 from vlmcli.documents.source import Document, Source, open_document
 from vlmcli.errors import VlmcliError
-from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
+from vlmcli.workers import READY, Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
 
 
 class _OpenDocuments:
@@ -52,12 +53,7 @@ def main(fd: int) -> None:
     cv2.setNumThreads(1)
     connection = Connection(fd)
     documents = _OpenDocuments()
-    while True:
-        try:
-            task = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            connection.send(answer(documents, task))
-        except BrokenPipeError:
-            return
+    with contextlib.suppress(EOFError, ConnectionError):
+        connection.send(READY)
+        while True:
+            connection.send(answer(documents, connection.recv()))

@@ -1,7 +1,7 @@
 """`run_ocr`: one job from its options to its summary.
 
 Ties the parts together in the order that loses nothing: outputs are checked before anything is
-read, the journal is open before the first page, results are published last. The loop itself is `job`.
+read, the journal is open before the first page, results are published last. The loop is `job`.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepare import PrepareSpec
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
-from vlmcli.job import OcrJob, Tally
+from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.options import OcrOptions
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
-from vlmcli.report import JobSummary, Reporter
+from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
 MakeReader = Callable[[Checkpoint, OcrOptions], Reader]

@@ -4,10 +4,10 @@ Plain data and one Protocol. Who draws bars or prints events is `cli.progress`'s
 pipeline only ever sees this file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from vlmcli.errors import ExitCode
+from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.results import PageRecord
 
 
@@ -81,3 +81,21 @@ class JobSummary:
         )
         parts = [head, *(f"{count} {name}" for count, name in counts if count)]
         return f"{', '.join(parts)} in {self.seconds:.1f} s"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a job has come to so far, in pages and documents."""
+
+    num_pages: int = 0
+    num_failed: int = 0
+    num_blank: int = 0
+    num_resumed: int = 0
+    num_documents: int = 0
+    document_errors: list[VlmcliError] = field(default_factory=list)
+
+    def count(self, record: PageRecord) -> None:
+        """Add one finished record."""
+        self.num_pages += 1
+        self.num_failed += record.is_failed
+        self.num_blank += record.blank

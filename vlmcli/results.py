@@ -151,9 +151,7 @@ class PageRecord:
             blank=data.get("blank", False),
             suspect=tuple(data.get("suspect", ())),
             lines=tuple(
-                Line(
-                    bbox=tuple(line["bbox"]), text=line["text"], confidence=line.get("confidence")
-                )
+                Line(bbox=tuple(line["bbox"]), text=line["text"], confidence=line.get("confidence"))
                 for line in data.get("lines", ())
             ),
             reuse=Reuse(

@@ -5,6 +5,7 @@ child processes on a socket pair (no multiprocessing start-up tricks): they end 
 this process dies, whatever killed it. What a worker does with a task is `page_worker`'s business.
 """
 
+import math
 import os
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
+READY = "ready"
+"""What a worker says once, when it can take tasks."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -89,18 +92,25 @@ class _Worker:
             )
         self.connection = Connection(ours.detach())
         self.tasks: deque[Task] = deque()
-        self.started = time.monotonic()
+        self.is_ready = False
+        """Whether its imports are done: until then no task's time runs."""
+        self.deadline = math.inf
 
-    def send(self, task: Task) -> bool:
+    def send(self, task: Task, timeout: float) -> bool:
         """Whether the worker took the task; a dead one does not."""
         try:
             self.connection.send(task)
         except OSError:
             return False
-        if not self.tasks:
-            self.started = time.monotonic()
         self.tasks.append(task)
+        if len(self.tasks) == 1:
+            self.start_clock(timeout)
         return True
+
+    def start_clock(self, timeout: float) -> None:
+        """The first task's time begins now, or when the worker is ready."""
+        is_running = self.is_ready and self.tasks
+        self.deadline = time.monotonic() + timeout if is_running else math.inf
 
     def kill(self) -> None:
         self.process.kill()
@@ -118,7 +128,7 @@ class WorkerPool:
     """
 
     def __init__(self, jobs: int, *, timeout: float | None = None, depth: int = 2) -> None:
-        self._timeout = timeout
+        self._timeout = math.inf if timeout is None else timeout
         self._depth = depth
         self._workers = [_Worker() for _ in range(max(1, jobs))]
 
@@ -134,10 +144,10 @@ class WorkerPool:
     def submit(self, task: Task) -> None:
         """Give the task to the least busy worker. Callers ask `can_take` first."""
         worker = min(self._workers, key=lambda worker: len(worker.tasks))
-        if not worker.send(task):
+        if not worker.send(task, self._timeout):
             # It died while idle: there is nothing to answer for, a new one takes the task.
             fresh = self._replace(worker)
-            if not fresh.send(task):
+            if not fresh.send(task, self._timeout):
                 raise RuntimeError("a page worker died at once; is the installation complete?")
 
     def collect(self, timeout: float | None) -> Sequence[tuple[Task, Outcome]]:
@@ -159,11 +169,9 @@ class WorkerPool:
         self._workers = []
 
     def _patience(self, busy: list[_Worker], timeout: float | None) -> float | None:
-        if self._timeout is None:
-            return timeout
-        now = time.monotonic()
-        deadline = max(0.0, min(worker.started for worker in busy) + self._timeout - now)
-        return deadline if timeout is None else min(timeout, deadline)
+        left = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+        patience = min(left, math.inf if timeout is None else timeout)
+        return None if patience == math.inf else patience
 
     def _receive(self, worker: _Worker) -> list[tuple[Task, Outcome]]:
         try:
@@ -172,15 +180,18 @@ class WorkerPool:
             status = worker.process.wait()
             message = f"the page worker died ({_describe(status)})"
             return self._fail(worker, Failure(kind="died", message=message))
-        worker.started = time.monotonic()
-        return [(worker.tasks.popleft(), answer)]
+        if answer == READY:
+            worker.is_ready = True
+            worker.start_clock(self._timeout)
+            return []
+        task = worker.tasks.popleft()
+        worker.start_clock(self._timeout)
+        return [(task, answer)]
 
     def _overdue(self) -> list[tuple[Task, Outcome]]:
-        if self._timeout is None:
-            return []
         answers: list[tuple[Task, Outcome]] = []
         for worker in list(self._workers):
-            if worker.tasks and time.monotonic() - worker.started >= self._timeout:
+            if worker.tasks and time.monotonic() >= worker.deadline:
                 message = f"not rendered within {self._timeout:g} s"
                 answers += self._fail(worker, Failure(kind="timeout", message=message))
         return answers
@@ -191,7 +202,7 @@ class WorkerPool:
         waiting = list(worker.tasks)
         fresh = self._replace(worker)
         for task in waiting:
-            fresh.send(task)
+            fresh.send(task, self._timeout)
         return [(first, failure)]
 
     def _replace(self, worker: _Worker) -> _Worker:

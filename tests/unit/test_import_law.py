@@ -20,6 +20,7 @@ PARTS = {"documents", "reuse", "memory", "outputs", "journal", "report", "checkp
 LAW: dict[str, set[str]] = {
     "errors": set(),
     "results": {"errors"},
+    "processors": set(),
     "options": {"errors"},
     "report": PLAIN,
     "loops": PLAIN,
@@ -32,9 +33,12 @@ LAW: dict[str, set[str]] = {
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
-    "readers": {*PLAIN, "engine", "reading", "checkpoint", "loops", "documents", "memory"},
+    "readers": {
+        *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
+        *("engine", "documents", "memory"),
+    },
     "nano": set(),
-    "pipeline": {*PLAIN, *PARTS, "readers", "loops"},
+    "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {*PLAIN, *PARTS, "pipeline", "bench"},
     "__main__": {"cli"},

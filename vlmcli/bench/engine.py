@@ -5,25 +5,24 @@ and the same number of threads. transformers runs twice: in length-sorted batche
 little, and one line at a time. All three must give the same text.
 """
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from vlmcli.bench.pages import page_picture
-from vlmcli.checkpoint import find_checkpoint
+from vlmcli.bench.peer import TransformersPeer
+from vlmcli.checkpoint import Checkpoint, find_checkpoint
 from vlmcli.documents.lines import crop_lines, find_lines
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
-from vlmcli.engine.preprocess import as_channels, normalise, pack
-from vlmcli.reader import line_request, pad_to_columns
+from vlmcli.engine.request import RequestOutput
+from vlmcli.errors import UsageError
+from vlmcli.readers.lines import column_width, crop_digest, line_request, pad_crop
 
-_BATCH = 16
+BATCH = 16
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -33,64 +32,91 @@ def run(model: str, *, num_lines: int, threads: int, say: Callable[[str], None])
 
     Returns:
         `ours_lines_per_s`, `ratio_batched` and `ratio_single` (ours over theirs), `same_text`.
+
+    Raises:
+        UsageError: the checkpoint does not read lines.
     """
-    torch.set_num_threads(threads)
     checkpoint = find_checkpoint(model)
-    engine = Engine.from_checkpoint(checkpoint.path, EngineConfig(num_threads=threads))
-    crops = [
-        pad_to_columns(crop, engine.column)
-        for crop in _crops(num_lines, checkpoint.line.height, checkpoint.line.max_width)
-    ]
-    engine.generate([line_request(engine, "warm-up", crops[0])])
-    started = time.perf_counter()
-    outputs = engine.generate(
-        [line_request(engine, str(index), crop) for index, crop in enumerate(crops)]
-    )
-    ours = num_lines / (time.perf_counter() - started)
+    if checkpoint.reads != "lines":
+        raise UsageError(f"{model} reads whole pages", remedy="name a line-reading checkpoint")
+    crops = list(_crops(num_lines, checkpoint))
+    outputs, seconds, stats = _run_ours(checkpoint, crops, threads)
     texts = [output.text for output in outputs]
-    stats = engine.stats()
-    del engine
-    gc.collect()
-    theirs = _Transformers(checkpoint.path)
-    theirs.read(crops[:1])
+    peer = TransformersPeer(checkpoint.path, threads=threads)
+    peer.read(crops[:1])
     order = sorted(range(num_lines), key=lambda index: crops[index].shape[1])
-    started = time.perf_counter()
-    batched: dict[int, str] = {}
-    for start in range(0, num_lines, _BATCH):
-        part = order[start : start + _BATCH]
-        batched |= zip(part, theirs.read([crops[index] for index in part]), strict=True)
-    batched_rate = num_lines / (time.perf_counter() - started)
-    started = time.perf_counter()
-    single = [theirs.read([crop])[0] for crop in crops]
-    single_rate = num_lines / (time.perf_counter() - started)
-    same = texts == [batched[index] for index in range(num_lines)] == single
+    batched, batched_seconds = _timed(
+        peer, crops, [order[i : i + BATCH] for i in range(0, num_lines, BATCH)]
+    )
+    single, single_seconds = _timed(peer, crops, [[index] for index in range(num_lines)])
     say(f"{num_lines} lines, {threads} thread(s), fp32, greedy; lines per second")
-    for name, rate in (
-        ("vlmcli engine", ours),
-        (f"transformers, batches of {_BATCH}", batched_rate),
-        ("transformers, one at a time", single_rate),
+    for name, taken in (
+        ("vlmcli engine", seconds),
+        (f"transformers, batches of {BATCH}", batched_seconds),
+        ("transformers, one at a time", single_seconds),
     ):
-        say(f"  {name:<32} {rate:8.2f}   {ours / rate:6.2f}x")
+        say(f"  {name:<32} {num_lines / taken:8.2f}   {taken / seconds:6.2f}x our time")
     return {
         "lines": num_lines,
         "threads": threads,
-        "ours_lines_per_s": round(ours, 2),
-        "batched_lines_per_s": round(batched_rate, 2),
-        "single_lines_per_s": round(single_rate, 2),
-        "ratio_batched": round(ours / batched_rate, 2),
-        "ratio_single": round(ours / single_rate, 2),
-        "decoder_steps": stats["steps"] - stats["encoder_batches"],
-        "same_text": same,
+        "ours_lines_per_s": round(num_lines / seconds, 2),
+        "batched_lines_per_s": round(num_lines / batched_seconds, 2),
+        "single_lines_per_s": round(num_lines / single_seconds, 2),
+        "ratio_batched": round(batched_seconds / seconds, 2),
+        "ratio_single": round(single_seconds / seconds, 2),
+        "decoder_passes": stats["steps"] - stats["encoder_batches"],
+        "drafted": sum(output.num_drafted for output in outputs),
+        "accepted": sum(output.num_accepted for output in outputs),
+        "same_text": texts == batched == single,
     }
 
 
-def _crops(count: int, height: int, max_width: int) -> Iterator[Pixels]:
-    """Line crops from made-up pages, as many as wanted."""
+def _run_ours(
+    checkpoint: Checkpoint, crops: Sequence[Pixels], threads: int
+) -> tuple[list[RequestOutput], float, dict[str, float]]:
+    """Outputs, seconds, and the engine's counters. The first crop warms up and counts again."""
+    engine = Engine.from_checkpoint(checkpoint.path, EngineConfig(num_threads=threads))
+    config = engine.model_config
+
+    def read(some: Sequence[Pixels], name: str) -> list[RequestOutput]:
+        builds = [line_request(config, crop, crop_digest(crop)) for crop in some]
+        return engine.generate(
+            build(f"{name}{index}", 0.0, 0) for index, build in enumerate(builds)
+        )
+
+    warm_up = np.full((checkpoint.line.height, 4 * column_width(config)), 255, np.uint8)
+    read([warm_up], "warm-up")
+    before = engine.stats()
+    started = time.perf_counter()
+    outputs = read(crops, "")
+    seconds = time.perf_counter() - started
+    stats = {name: value - before[name] for name, value in engine.stats().items()}
+    return outputs, seconds, stats
+
+
+def _timed(
+    peer: TransformersPeer, crops: Sequence[Pixels], batches: Sequence[Sequence[int]]
+) -> tuple[list[str], float]:
+    """Texts in the order of the crops, and seconds."""
+    texts: dict[int, str] = {}
+    started = time.perf_counter()
+    for batch in batches:
+        texts |= zip(batch, peer.read([crops[index] for index in batch]), strict=True)
+    return [texts[index] for index in range(len(crops))], time.perf_counter() - started
+
+
+def _crops(count: int, checkpoint: Checkpoint) -> Iterator[Pixels]:
+    """Line crops from made-up pages, padded to whole columns, as many as wanted."""
+    from vlmcli.engine.loader import read_model_config
+
+    column = column_width(read_model_config(checkpoint.path))
+    line = checkpoint.line
     seed = found = 0
     while found < count:
         picture = page_picture(seed, dpi=200)
         seed += 1
-        for crop in crop_lines(picture, find_lines(picture), height=height, max_width=max_width):
+        lines = find_lines(picture)
+        for crop in crop_lines(picture, lines, height=line.height, max_width=line.max_width):
             if found < count:
                 found += 1
-                yield crop.pixels
+                yield pad_crop(crop.pixels, column)

@@ -14,9 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 from vlmcli import __version__
-from vlmcli.cli import signals
+from vlmcli.cli import bench, signals
 from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.ocr import ocr
+from vlmcli.cli.plan import plan
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
 
@@ -62,6 +63,8 @@ app = typer.Typer(
     epilog=EXIT_CODES,
 )
 app.command("ocr", epilog=EXIT_CODES)(ocr)
+app.command("plan", epilog=EXIT_CODES)(plan)
+app.add_typer(bench.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -58,7 +58,7 @@ def ocr(
             formats=tuple(map(a.parse_format, formats)) if formats else _DEFAULTS.formats,
             model=model,
             pages=pages,
-            password=_password(password, password_file),
+            password=read_password(password, password_file),
             dpi=dpi,
             max_pixels=max_pixels,
             device=device,
@@ -119,7 +119,7 @@ def _check(options: OcrOptions) -> None:
         raise UsageError("standard input can be read once only", remedy="give - once")
 
 
-def _password(password: str | None, file: Path | None) -> str | None:
+def read_password(password: str | None, file: Path | None) -> str | None:
     """The password: from the file if one was named, which beats the environment's."""
     if file is None:
         return password

@@ -49,7 +49,10 @@ class Detokenizer(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Token ids to text."""
+    """Token ids to text and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text; special tokens are recognised in it, none are added."""
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of some tokens, special tokens left out."""

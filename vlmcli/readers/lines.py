@@ -1,8 +1,8 @@
 """Reads pages line by line: every crop of a page is a request, a page ends with its last crop.
 
 Equal crops (running heads, table headings, labels of forms) are read once per job: same pixels,
-same question, same answer. What a crop costs in tokens is booked on every page that has it, so that a
-resumed job's records equal an uninterrupted one's; its seconds are booked once.
+same question, same answer. What a crop costs in tokens is booked on every page that has it, so that
+a resumed job's records equal an uninterrupted one's; its seconds are booked once.
 """
 
 import hashlib
@@ -216,5 +216,5 @@ def crop_digest(pixels: Pixels) -> bytes:
     """SHA-256 over mode, size and pixels: 32 bytes, equal only for equal pictures."""
     height, width = pixels.shape
     digest = hashlib.sha256(f"L {width} {height}\0".encode())
-    digest.update(np.ascontiguousarray(pixels))
+    digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()

@@ -154,5 +154,5 @@ def picture_digest(pixels: Pixels) -> bytes:
     """SHA-256 over mode, size and pixels of an RGB or grey picture: 32 bytes."""
     mode = "L" if pixels.ndim == 2 else "RGB"
     digest = hashlib.sha256(f"{mode} {pixels.shape[1]} {pixels.shape[0]}\0".encode())
-    digest.update(np.ascontiguousarray(pixels))
+    digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()

@@ -1,0 +1,179 @@
+"""N pages in, N records out, in order, whatever happens to single pages on the way."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_reader import FakeReader
+from scans import write_pages
+
+from vlmcli.errors import ExitCode, InputError, PageError
+from vlmcli.options import OcrOptions
+from vlmcli.pipeline import run_ocr
+from vlmcli.report import JobSummary, NullReporter
+
+
+def run(reader: FakeReader, *inputs: Path, **options: Any) -> tuple[JobSummary, list[Any]]:
+    stdout = io.BytesIO()
+    summary = run_ocr(
+        OcrOptions(
+            inputs=tuple(map(str, inputs)),
+            formats=("jsonl",),
+            **{"text_layer": "ignore", "jobs": 2, **options},
+        ),
+        stdout=stdout,
+        reporter=NullReporter(),
+        make_reader=lambda checkpoint, options: reader,
+    )
+    return summary, [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def ten_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pages(tmp_path_factory.mktemp("scan") / "ten.pdf", range(10))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_come_in_page_order_with_their_own_text(ten_pages: Path, seed: int) -> None:
+    reader = FakeReader(seed=seed)
+    summary, records = run(reader, ten_pages)
+    assert [record["page"] for record in records] == list(range(1, 11))
+    for record in records:
+        assert set(record["text"].split("\n")) - {""} == {f"serial {record['page']}"}
+        assert len(record["lines"]) == 3
+        assert record["pages"] == 10
+    assert summary.exit_code == ExitCode.OK
+    assert reader.is_closed
+
+
+def test_failed_pages_are_records_and_the_job_goes_on(ten_pages: Path) -> None:
+    summary, records = run(FakeReader(statuses={3: "error", 7: "looped"}), ten_pages)
+    assert [record["page"] for record in records] == list(range(1, 11))
+    statuses = {record["page"]: record["status"] for record in records}
+    assert statuses == dict.fromkeys(range(1, 11), "ok") | {3: "error", 7: "looped"}
+    assert records[2]["text"] == "" and records[2]["error"]["message"] == "injected error"
+    assert records[6]["error"]["code"] == "looped"
+    assert (summary.failed, summary.exit_code) == (2, ExitCode.PARTIAL)
+
+
+def test_a_page_that_never_ends_is_a_timeout(ten_pages: Path) -> None:
+    reader = FakeReader(never=frozenset({4}))
+    summary, records = run(reader, ten_pages, page_timeout=5.0)
+    assert [r["page"] for r in records if r["status"] == "timeout"] == [4]
+    assert [r["page"] for r in records if r["status"] == "ok"] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert reader.aborted == [4]
+    assert summary.exit_code == ExitCode.PARTIAL
+
+
+def test_fail_fast_stops_at_the_first_failure(ten_pages: Path) -> None:
+    with pytest.raises(PageError, match="page 1: injected error"):
+        run(FakeReader(statuses={1: "error"}, max_delay=0), ten_pages, fail_fast=True, jobs=1)
+
+
+def test_only_selected_pages_are_read(ten_pages: Path) -> None:
+    reader = FakeReader()
+    _, records = run(reader, ten_pages, pages="2,9-end")
+    assert [record["page"] for record in records] == [2, 9, 10]
+    assert reader.num_submitted == 3
+
+
+def test_documents_keep_their_order_and_bad_ones_have_a_record(
+    tmp_path: Path, ten_pages: Path
+) -> None:
+    broken, empty, page = tmp_path / "broken.pdf", tmp_path / "empty.pdf", tmp_path / "x.html.pdf"
+    broken.write_bytes(b"%PDF-1.7\n%%EOF\n")
+    empty.write_bytes(b"")
+    page.write_text("<html><body>no</body></html>")
+    one = write_pages(tmp_path / "one.pdf", [50])
+    reader = FakeReader()
+    summary, records = run(reader, broken, one, empty, ten_pages, page)
+    places = [(Path(r["document"]).name, r["page"]) for r in records]
+    assert places == [
+        ("broken.pdf", 0),
+        ("one.pdf", 1),
+        ("empty.pdf", 0),
+        *(("ten.pdf", n) for n in range(1, 11)),
+        ("x.html.pdf", 0),
+    ]
+    codes = [r["error"]["code"] for r in records if r["status"] == "error"]
+    assert len(set(codes)) == 3
+    assert (summary.failed, summary.exit_code) == (3, ExitCode.PARTIAL)
+
+
+def test_the_only_document_unreadable_is_an_error_of_the_job(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pdf"
+    empty.write_bytes(b"")
+    with pytest.raises(InputError, match=r"empty\.pdf"):
+        run(FakeReader(), empty)
+
+
+def test_all_documents_unreadable_is_exit_3(tmp_path: Path) -> None:
+    empty, missing = tmp_path / "empty.pdf", tmp_path / "missing.pdf"
+    empty.write_bytes(b"")
+    summary, records = run(FakeReader(), empty, missing)
+    assert summary.exit_code == ExitCode.INPUT
+    assert [r["error"]["code"] for r in records] == ["empty", "missing"]
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path, ten_pages: Path) -> None:
+    def to_file(out: Path, reader: FakeReader, **options: Any) -> JobSummary:
+        return run(reader, ten_pages, output=str(out), **options)[0]
+
+    def without_seconds(file: Path) -> list[Any]:
+        return [{**json.loads(line), "seconds": None} for line in file.read_text().splitlines()]
+
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    to_file(whole, FakeReader(max_delay=0))
+
+    class StopError(Exception):
+        pass
+
+    def stop(key: int) -> None:
+        if key == 6:
+            raise StopError
+
+    with pytest.raises(StopError):
+        to_file(cut, FakeReader(max_delay=0, on_submit=stop), jobs=1)
+    kept = cut.read_text().splitlines()
+    assert 0 < len(kept) < 10
+    assert all(json.loads(line)["page"] for line in kept)
+
+    reader = FakeReader(max_delay=0)
+    shift = 10 - (10 - len(kept))
+    summary = to_file(cut, reader, resume=True)
+    assert summary.resumed == len(kept)
+    assert reader.num_submitted == 10 - summary.resumed
+    resumed = without_seconds(cut)
+    for record in resumed[shift:]:
+        serial = record["page"] - shift
+        assert f"serial {serial}" in record["text"]
+    assert resumed[:shift] == without_seconds(whole)[:shift]
+    assert [r["page"] for r in resumed] == list(range(1, 11))
+    assert not list(tmp_path.glob("*journal*"))
+
+
+def test_bytes_in_the_reader_stay_within_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = write_pages(tmp_path / "many.pdf", range(40))
+    first = FakeReader()
+    run(first, scan, pages="1")
+    page_bytes = first.max_bytes
+    budget = 4 * page_bytes
+    monkeypatch.setattr("vlmcli.job.READER_BUDGET", {"lines": budget, "page": budget})
+    reader = FakeReader(max_delay=60)
+    _, records = run(reader, scan)
+    assert len(records) == 40
+    # Pages under way in the workers when the budget is reached still come in: two a worker.
+    assert page_bytes < reader.max_bytes <= budget + 6 * page_bytes
+
+
+def test_a_text_layer_job_never_loads_a_reader(tmp_path: Path) -> None:
+    scan = write_pages(tmp_path / "scan.pdf", [1, 2])
+    reader = FakeReader()
+    _, records = run(reader, scan, text_layer="only")
+    assert [record["source"] for record in records] == ["text-layer"] * 2
+    assert reader.num_submitted == 0
+    assert not reader.is_closed

@@ -1,0 +1,106 @@
+"""A page worker that dies or hangs costs its task alone."""
+
+import time
+from pathlib import Path
+
+from scans import write_pages
+
+from vlmcli.documents.prepare import PreparedPage, PrepareSpec
+from vlmcli.documents.source import RenderSpec, Source
+from vlmcli.errors import InputError
+from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
+
+SPEC = PrepareSpec(
+    render=RenderSpec(dpi=100, max_pixels=10**6),
+    text_layer="ignore",
+    reads="lines",
+    line_height=28,
+    max_line_width=1120,
+)
+
+
+def page_task(source: Source, index: int) -> PageTask:
+    return PageTask(serial=index, source=source, password=None, index=index, spec=SPEC)
+
+
+def collect_all(pool: WorkerPool) -> dict[Task, Outcome]:
+    answers: dict[Task, Outcome] = {}
+    deadline = time.monotonic() + 60
+    while pool.num_pending and time.monotonic() < deadline:
+        answers |= dict(pool.collect(1.0))
+    return answers
+
+
+def test_documents_and_pages_are_answered(tmp_path: Path) -> None:
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(3)), name="a.pdf")
+    missing = Source(path=tmp_path / "b.pdf", name="b.pdf")
+    pool = WorkerPool(2)
+    try:
+        opening = [
+            OpenTask(number=n, source=s, password=None, strict=False)
+            for n, s in enumerate((source, missing))
+        ]
+        for task in opening:
+            pool.submit(task)
+        answers = collect_all(pool)
+        opened, failed = (answers[task] for task in opening)
+        assert isinstance(opened, OpenedDocument) and len(opened.pages) == 3
+        assert isinstance(failed, Failure) and isinstance(failed.error, InputError)
+        assert "b.pdf" in failed.error.message
+        for index in range(3):
+            pool.submit(page_task(source, index))
+        pages = collect_all(pool)
+        assert sorted(p.number for p in pages.values() if isinstance(p, PreparedPage)) == [1, 2, 3]
+    finally:
+        pool.close()
+
+
+def test_a_killed_worker_costs_its_running_task_only(tmp_path: Path) -> None:
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(2)), name="a.pdf")
+    pool = WorkerPool(1)
+    try:
+        first, second = page_task(source, 0), page_task(source, 1)
+        pool.submit(first)
+        pool.submit(second)
+        pool._workers[0].process.kill()
+        answers = collect_all(pool)
+        lost = answers[first]
+        assert isinstance(lost, Failure) and lost.kind == "died"
+        assert "out of memory" in lost.message
+        assert isinstance(answers[second], PreparedPage)
+    finally:
+        pool.close()
+
+
+def test_an_idle_worker_that_died_is_replaced(tmp_path: Path) -> None:
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(1)), name="a.pdf")
+    pool = WorkerPool(1)
+    try:
+        pool._workers[0].process.kill()
+        pool._workers[0].process.wait()
+        pool.submit(page_task(source, 0))
+        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage | Failure)
+        pool.submit(page_task(source, 0))
+        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage)
+    finally:
+        pool.close()
+
+
+def test_a_task_that_takes_too_long_is_cut(tmp_path: Path) -> None:
+    scan = write_pages(tmp_path / "a.pdf", range(1), lines=30)
+    source = Source(path=scan, name="a.pdf")
+    pool = WorkerPool(1, timeout=0.001)
+    try:
+        pool.submit(page_task(source, 0))
+        outcome = collect_all(pool)[page_task(source, 0)]
+        assert isinstance(outcome, Failure) and outcome.kind == "timeout"
+        assert "0.001 s" in outcome.message
+    finally:
+        pool.close()
+
+
+def test_workers_end_with_their_pool(tmp_path: Path) -> None:
+    pool = WorkerPool(2)
+    processes = [worker.process for worker in pool._workers]
+    pool.close()
+    assert all(process.poll() is not None for process in processes)
