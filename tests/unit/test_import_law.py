@@ -40,7 +40,7 @@ LAW: dict[str, set[str]] = {
     "nano": set(),
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
-    "cli": {*PLAIN, *PARTS, "pipeline", "bench"},
+    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors"},
     "__main__": {"cli"},
 }
 """Component → the components that it may import besides itself and the package's own constants."""
