@@ -1,4 +1,4 @@
-"""Documents made for tests: PDFs written object by object, pictures of text, and how to open them."""
+"""Documents made for tests: PDFs written object by object, pictures of text, ways to open them."""
 
 import io
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ from vlmcli.documents.source import Document, RenderSpec, Source, open_document
 GREY = RenderSpec(dpi=100, max_pixels=25_000_000, grey=True)
 COLOUR = RenderSpec(dpi=100, max_pixels=25_000_000)
 
-WORDS = (
-    "the quick brown fox jumps over a lazy dog while seven wizards brew strong coffee and "
-    "nobody in the village knows what the weather will be like on the second of October"
-).split()
+WORDS = [
+    *("the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "while", "seven", "wizards"),
+    *("brew", "strong", "coffee", "and", "nobody", "in", "village", "knows", "what", "weather"),
+    *("will", "be", "like", "on", "second", "of", "October"),
+]
 
 HELVETICA = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"
 
@@ -53,7 +54,7 @@ def pages_pdf(
     extra: Sequence[bytes] = (),
     trailer: bytes = b"",
 ) -> bytes:
-    """One page for each content stream. Object 3 is Helvetica as /F; `extra` objects follow from 4."""
+    """One page for each content stream. Object 3 is Helvetica as /F, `extra` follows from 4."""
     first = 4 + len(extra)
     kids = b" ".join(b"%d 0 R" % (first + 2 * number) for number in range(len(contents)))
     objects = [

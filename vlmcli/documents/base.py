@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.errors import PageError
+from vlmcli.options import DEFAULT_MAX_PIXELS
 from vlmcli.results import ErrorInfo
 
 Pixels = npt.NDArray[np.uint8]
@@ -26,7 +27,7 @@ Box = tuple[float, float, float, float]
 MAX_SIDE = 32_000
 """No picture is wider or higher: OpenCV keeps coordinates in 16 bits."""
 
-DECODED_BYTES_PER_PIXEL = 16
+_DECODED_BYTES_PER_PIXEL = 16
 """An encoded image may unfold to this many bytes per pixel of `max_pixels`, and no further."""
 
 
@@ -52,8 +53,12 @@ class RenderSpec:
 
     @property
     def max_decoded_bytes(self) -> int:
-        """Bytes that one encoded image may take while it is decoded."""
-        return self.max_pixels * DECODED_BYTES_PER_PIXEL
+        """Bytes that one encoded image may take while it is decoded.
+
+        A small `max_pixels` (it often spares tokens, not memory) does not lower it below what the
+        default allows: 400 MB.
+        """
+        return max(self.max_pixels, DEFAULT_MAX_PIXELS) * _DECODED_BYTES_PER_PIXEL
 
 
 class PixelSize(NamedTuple):

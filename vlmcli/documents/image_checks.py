@@ -17,10 +17,13 @@ _JPEG_BARE = {0x01, *range(0xD0, 0xD9)}
 _READ = 1 << 16
 
 
-def ends_early(stream: BinaryIO, kind: str) -> bool:
+def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
     """Whether the file of Pillow format name `kind` is cut off, by its own structure.
 
-    TIFF has no end to look for and GIF decoders do without theirs: both count as whole here.
+    Args:
+        stream: the file, seekable.
+        kind: `PNG`, `JPEG`, `MPO`, `WEBP`, `GIF` or `TIFF`.
+        claimed_end: for TIFF, which may keep its parts anywhere: where the last of them ends.
     """
     stream.seek(0, os.SEEK_END)
     size = stream.tell()
@@ -32,7 +35,9 @@ def ends_early(stream: BinaryIO, kind: str) -> bool:
     if kind == "WEBP":
         header = stream.read(8)
         return len(header) < 8 or struct.unpack("<I", header[4:])[0] + 8 > size
-    return False
+    if kind == "GIF":
+        return not _gif_reaches_end(stream)
+    return claimed_end > size
 
 
 def _png_reaches_end(stream: BinaryIO, size: int) -> bool:
@@ -71,6 +76,37 @@ def _jpeg_reaches_end(stream: BinaryIO) -> bool:
         if marker[0] == _JPEG_START_OF_SCAN:
             return _contains(stream, _JPEG_END)
         stream.seek(max(0, struct.unpack(">H", length)[0] - 2), os.SEEK_CUR)
+
+
+def _gif_reaches_end(stream: BinaryIO) -> bool:
+    """Walk the blocks to the trailer (GIF89a, sections 15 to 27)."""
+    head = stream.read(13)
+    if len(head) < 13:
+        return False
+    _skip_colours(stream, head[10])
+    while True:
+        kind = stream.read(1)
+        if kind == b"\x3b":
+            return True
+        if kind == b"\x21":
+            stream.read(1)
+        elif kind == b"\x2c":
+            descriptor = stream.read(9)
+            if len(descriptor) < 9:
+                return False
+            _skip_colours(stream, descriptor[8])
+            stream.read(1)
+        else:
+            return False
+        while length := stream.read(1):
+            if length == b"\x00":
+                break
+            stream.seek(length[0], os.SEEK_CUR)
+
+
+def _skip_colours(stream: BinaryIO, flags: int) -> None:
+    if flags & 0x80:
+        stream.seek(3 << ((flags & 7) + 1), os.SEEK_CUR)
 
 
 def _contains(stream: BinaryIO, wanted: bytes) -> bool:

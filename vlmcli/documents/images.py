@@ -123,7 +123,7 @@ def _check_end(document: "ImageDocument") -> tuple[str, ...]:
         InputError: its one picture cannot be decoded.
     """
     with document.source.path.open("rb") as stream:
-        if not image_checks.ends_early(stream, document.format):
+        if not image_checks.ends_early(stream, document.format, document.claimed_end):
             return ()
     if document.num_pages == 1:
         try:
@@ -137,11 +137,12 @@ def _check_end(document: "ImageDocument") -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """What a frame says of itself: size as stored, how it lies, whether it can be read."""
+    """What a frame says of itself: size as stored, how it lies, where in the file it ends."""
 
     width: int
     height: int
     orientation: int = 1
+    end: int = 0
     error: str | None = None
 
 
@@ -165,7 +166,17 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
             if not frames:
                 raise
             return [*frames, _Frame(width=0, height=0, error=_words(error))], _words(error)
-        frames.append(_Frame(width=image.width, height=image.height, orientation=1))
+        frames.append(_Frame(width=image.width, height=image.height, end=_claimed_end(image)))
+
+
+def _claimed_end(image: "Image") -> int:
+    """The place behind the last strip or tile of a TIFF frame, 0 where it does not say."""
+    tags = getattr(image, "tag_v2", {})
+    for offsets, counts in ((273, 279), (324, 325)):
+        pieces = zip(tags.get(offsets, ()), tags.get(counts, ()), strict=False)
+        if end := max((offset + count for offset, count in pieces), default=0):
+            return int(end)
+    return 0
 
 
 def _orientation(image: "Image") -> int:
@@ -188,6 +199,7 @@ class ImageDocument:
         self.num_pages = len(frames)
         self.warnings: tuple[str, ...] = ()
         self.format = str(image.format)
+        self.claimed_end = max(frame.end for frame in frames)
         self._frames = frames
         self._image: Image | None = image
         if self.num_pages == 1:
