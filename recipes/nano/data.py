@@ -1,0 +1,261 @@
+"""Renders synthetic text lines with their glyph centres, and packs them into training batches.
+
+A line is drawn at a scanner's resolution, degraded there, then brought to LINE_HEIGHT pixels the
+way `vlmcli` crops its lines: dark on light, natural width. Everything follows from the seed. It
+never reads a page of a real document. Per-glyph masks were given up: centres are enough for the
+dense loss, and CTC needs no places at all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from degrade import Picture, degrade
+from fonts import Face, Kind, has_glyph, list_faces, open_face
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from text import TextSource
+
+LINE_HEIGHT = 28
+COLUMN = 7  # pixels: width of one patch, the grain of the dense loss
+TOKEN = 28  # pixels: width of one visual token
+
+_PROFILE_WEIGHTS = {"clean": 0.24, "print": 0.28, "grey": 0.14, "typescript": 0.22, "low": 0.12}
+_KIND_WEIGHTS: dict[str, dict[Kind, float]] = {
+    "clean": {"serif": 0.32, "sans": 0.42, "mono": 0.08, "typewriter": 0.08, "narrow": 0.10},
+    "print": {"serif": 0.76, "sans": 0.13, "mono": 0.02, "typewriter": 0.06, "narrow": 0.03},
+    "grey": {"serif": 0.50, "sans": 0.32, "mono": 0.04, "typewriter": 0.08, "narrow": 0.06},
+    "typescript": {"typewriter": 0.96, "mono": 0.04},
+    "low": {"typewriter": 0.50, "serif": 0.28, "sans": 0.18, "narrow": 0.04},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticLine:
+    """A line: `pixels` uint8 (28, width), its text, and the x of each character's centre."""
+
+    pixels: NDArray[np.uint8]
+    text: str
+    centres: tuple[float, ...]
+    profile: str
+    family: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Lines of like width: pixels uint8 (B, 28, W), dense int64 (B, W/7), targets as bytes."""
+
+    pixels: NDArray[np.uint8]
+    dense: NDArray[np.int64]
+    targets: tuple[bytes, ...]
+
+
+class LineGenerator:
+    """Draws lines one after another, deterministically by seed."""
+
+    def __init__(self, seed: int, *, held_out: bool = False) -> None:
+        self._random = random.Random(seed)
+        self._rng = np.random.default_rng(seed)
+        self._text = TextSource(seed)
+        self._families: dict[Kind, dict[str, list[Face]]] = {}
+        for face in list_faces():
+            if face.held_out == held_out:
+                kinds = self._families.setdefault(face.kind, {})
+                kinds.setdefault(face.family, []).append(face)
+
+    def draw(
+        self, longest: int, *, kind: str | None = None, profile: str | None = None
+    ) -> SyntheticLine:
+        """One line of at most `longest` characters; `kind` and `profile` fix text and damage."""
+        rng = self._random
+        for _ in range(50):
+            damage = (
+                profile or rng.choices(list(_PROFILE_WEIGHTS), list(_PROFILE_WEIGHTS.values()))[0]
+            )
+            face = self._face(damage)
+            text = self._text.draw(rng.randint(1, longest), kind)
+            if all(has_glyph(face.path, character) for character in set(text)):
+                line = self._render(text, face, damage)
+                if line is not None:
+                    return line
+        return self.draw(longest, profile=profile)
+
+    def _face(self, profile: str) -> Face:
+        weights = {k: w for k, w in _KIND_WEIGHTS[profile].items() if k in self._families}
+        rng = self._random
+        kinds: Sequence[Kind] = tuple(weights) or tuple(self._families)
+        kind = rng.choices(kinds, [weights.get(k, 1.0) for k in kinds])[0]
+        faces = self._families[kind]
+        chosen = faces[rng.choice(sorted(faces))]
+        if rng.random() < (
+            0.8 if kind == "typewriter" else 0.6
+        ):  # books and letters are mostly upright and regular
+            plain = [
+                face for face in chosen if face.style in ("Regular", "Book", "Roman", "Medium")
+            ]
+            chosen = plain or chosen
+        return rng.choice(chosen)
+
+    def _render(self, text: str, face: Face, profile: str) -> SyntheticLine | None:
+        rng = self._random
+        size = rng.choice((18, 22, 26, 30, 34, 38, 44))
+        font = open_face(face.path, size, rng.random() < 0.25)
+        typed = face.kind == "typewriter" and rng.random() < 0.7
+        spread = rng.uniform(-0.02, 0.12) * size if rng.random() < 0.12 and not typed else 0.0
+        gap = 1.0 if typed else rng.choice((1.0, 1.0, rng.uniform(0.75, 2.2)))
+        stop = rng.choice((1.0, rng.uniform(1.4, 2.3)))
+        places, width = _layout(text, font, spread=spread, gap=gap, stop=1.0 if gap > 1.5 else stop)
+        if width < 2:
+            return None
+        top, bottom = self._extent(text, font)
+        margin = rng.uniform(0.05, 0.7) * size
+        canvas_width = math.ceil(width + margin + rng.uniform(0.05, 0.7) * size)
+        height = math.ceil(bottom - top)
+        image = Image.new("L", (canvas_width, height), 255)
+        pen = ImageDraw.Draw(image)
+        self._write(pen, text, places, (margin, -top), font, typed=typed, split=spread != 0.0)
+        self._neighbours(pen, text, (margin, -top), font, 0.45 if typed else 0.25)
+        if rng.random() < 0.04:
+            row = bottom - top - rng.uniform(0.1, 0.25) * size
+            pen.line((margin, row, margin + width, row), fill=0, width=max(1, size // 14))
+        picture = degrade(np.asarray(image, dtype=np.float32), profile, self._rng)
+        pixels = self._to_height(picture)
+        factor = pixels.shape[1] / canvas_width
+        centres = tuple((place[0] + place[1] / 2 + margin) * factor for place in places)
+        return SyntheticLine(
+            pixels=pixels, text=text, centres=centres, profile=profile, family=face.family
+        )
+
+    def _extent(self, text: str, font: ImageFont.FreeTypeFont) -> tuple[float, float]:
+        """Top and bottom of the crop in the font's coordinates (0 is the ascender line)."""
+        rng = self._random
+        _, top, _, bottom = font.getbbox(text if rng.random() < 0.35 else text + "Hgf")
+        size = float(font.size)
+        if bottom - top < 0.45 * size:  # a dash or a dot: no line finder crops that closely
+            top, bottom = font.getbbox("x")[1] - 0.2 * size, font.getbbox("x")[3] + 0.1 * size
+        # Tight crops, and loose ones as line finders make them where lines are closely set.
+        most = 0.14 if rng.random() < 0.55 else 0.48
+        return top - rng.uniform(-0.02, most) * size, bottom + rng.uniform(-0.02, most) * size
+
+    def _write(
+        self,
+        pen: ImageDraw.ImageDraw,
+        text: str,
+        places: Sequence[tuple[float, float]],
+        origin: tuple[float, float],
+        font: ImageFont.FreeTypeFont,
+        *,
+        typed: bool,
+        split: bool,
+    ) -> None:
+        """Draw word by word, or glyph by glyph where a typewriter hits unevenly."""
+        rng = self._random
+        x, y = origin
+        jitter = rng.uniform(0, 0.035) * font.size if typed else 0.0
+        faint = rng.uniform(0, 90) if typed else 0.0
+        stroke = int(typed and rng.random() < 0.65) * max(1, round(font.size / 32))
+        start = 0
+        while start < len(text):
+            stop = start + 1
+            if not (typed or split):
+                while stop < len(text) and text[stop] != " " and text[start] != " ":
+                    stop += 1
+            if text[start] != " ":
+                place = (
+                    x + places[start][0] + rng.uniform(-jitter, jitter) * 0.7,
+                    y + rng.uniform(-jitter, jitter),
+                )
+                ink = int(rng.random() ** 2 * faint)
+                pen.text(place, text[start:stop], font=font, fill=ink, stroke_width=stroke)
+            start = stop
+
+    def _neighbours(
+        self,
+        pen: ImageDraw.ImageDraw,
+        text: str,
+        origin: tuple[float, float],
+        font: ImageFont.FreeTypeFont,
+        chance: float,
+    ) -> None:
+        """Let the lines above and below peek into the crop."""
+        rng = self._random
+        pitch = rng.uniform(0.95, 1.3) * font.size
+        for sign in (-1, 1):
+            if rng.random() < chance:
+                other = self._text.draw(len(text) + 4, "prose")
+                place = (origin[0] - rng.uniform(0, 1) * font.size, origin[1] + sign * pitch)
+                pen.text(place, other, font=font, fill=0)
+
+    def _to_height(self, picture: Picture) -> NDArray[np.uint8]:
+        rng = self._random
+        height, width = picture.shape
+        new_width = max(10, round(width * LINE_HEIGHT / height * rng.uniform(0.86, 1.1)))
+        shrinks = height >= LINE_HEIGHT
+        way = cv2.INTER_AREA if shrinks and rng.random() < 0.75 else cv2.INTER_LINEAR
+        if not shrinks and rng.random() < 0.5:
+            way = cv2.INTER_CUBIC
+        scaled = cv2.resize(picture, (new_width, LINE_HEIGHT), interpolation=way)
+        return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def _layout(
+    text: str, font: ImageFont.FreeTypeFont, *, spread: float, gap: float, stop: float
+) -> tuple[list[tuple[float, float]], float]:
+    """Place (x, advance) of each character, and the width of the line, in pixels.
+
+    Spaces are `gap` times the font's; behind the end of a sentence `stop` times more.
+    """
+    places: list[tuple[float, float]] = []
+    x, ended = 0.0, False
+    for index, word in enumerate(text.split(" ")):
+        if index:
+            space = font.getlength(" ") * gap * (stop if ended else 1.0) + spread
+            places.append((x, space))
+            x += space
+        ended = word.endswith((".", "?", "!", ":", ";", '."', ".”"))
+        if not word:
+            continue
+        advances = [font.getlength(character) for character in word]
+        total = font.getlength(word)
+        scale = total / max(1e-6, sum(advances)) if spread == 0.0 else 1.0
+        for advance in advances:
+            places.append((x, advance * scale))
+            x += advance * scale + spread
+    return places, x
+
+
+def pack(lines: Sequence[SyntheticLine], blank: int) -> Batch:
+    """Pad lines on the right with their background to one width, a multiple of TOKEN."""
+    width = TOKEN * max(math.ceil(line.pixels.shape[1] / TOKEN) for line in lines)
+    pixels = np.full((len(lines), LINE_HEIGHT, width), 255, np.uint8)
+    dense = np.full((len(lines), width // COLUMN), blank, np.int64)
+    for row, line in enumerate(lines):
+        used = line.pixels.shape[1]
+        pixels[row, :, :used] = line.pixels
+        pixels[row, :, used:] = int(np.median(line.pixels[:, -2:]))
+        for character, centre in zip(line.text, line.centres, strict=True):
+            column = min(width // COLUMN - 1, max(0, int(centre // COLUMN)))
+            dense[row, column] = character.encode()[-1]
+    targets = tuple(line.text.encode() for line in lines)
+    return Batch(pixels=pixels, dense=dense, targets=targets)
+
+
+def batches(generator: LineGenerator, longest: int, tokens: int, blank: int) -> Iterator[Batch]:
+    """Batches of about `tokens` visual tokens from one pool of lines, in random order."""
+    pool = sorted(
+        (generator.draw(longest) for _ in range(256)), key=lambda line: line.pixels.shape[1]
+    )
+    packs: list[list[SyntheticLine]] = [[]]
+    for line in pool:
+        width = math.ceil(line.pixels.shape[1] / TOKEN)
+        if packs[-1] and (len(packs[-1]) + 1) * width > tokens:
+            packs.append([])
+        packs[-1].append(line)
+    generator._random.shuffle(packs)
+    for lines in packs:
+        yield pack(lines, blank)

@@ -1,0 +1,184 @@
+"""The nano recipe: data by seed, the prompt that carries the draft, and a run from nothing."""
+
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "nano"
+MODULES = (
+    *("fonts", "records", "text", "degrade", "data", "model", "objective", "export"),
+    *("evaluate", "compare", "train"),
+)
+TINY = {"vision_depth": 1, "depth": 1, "vision_width": 48, "vision_heads": 3, "intermediate": 64}
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Iterator[dict[str, ModuleType]]:
+    """The recipe's modules, imported as its scripts import each other."""
+    before = {name: sys.modules.pop(name, None) for name in MODULES}
+    sys.path.insert(0, str(RECIPE))
+    try:
+        yield {name: importlib.import_module(name) for name in MODULES}
+    finally:
+        sys.path.remove(str(RECIPE))
+        for name, module in before.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def table_distance(first: str, second: str) -> int:
+    """The textbook table, as the reference for the bit-parallel one."""
+    rows = [list(range(len(second) + 1))]
+    for i, a in enumerate(first, 1):
+        rows.append([i])
+        for j, b in enumerate(second, 1):
+            rows[i].append(
+                min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (a != b))
+            )
+    return rows[-1][-1]
+
+
+@given(st.text("abcé ", max_size=30), st.text("abcé ", max_size=30))
+def test_both_distances_are_the_table(
+    recipe: dict[str, ModuleType], first: str, second: str
+) -> None:
+    expected = table_distance(first, second)
+    assert recipe["compare"].edit_distance(first, second) == expected
+    assert recipe["evaluate"].edit_distance(first, second) == expected
+
+
+def test_lines_follow_from_the_seed(recipe: dict[str, ModuleType]) -> None:
+    def draw(seed: int) -> list[tuple[str, bytes]]:
+        generator = recipe["data"].LineGenerator(seed)
+        return [(line.text, line.pixels.tobytes()) for line in (generator.draw(40),) * 3]
+
+    assert draw(5) == draw(5)
+    assert draw(5) != draw(6)
+
+
+@pytest.mark.parametrize("profile", ["clean", "print", "grey", "typescript", "low"])
+def test_a_line_is_what_its_label_says(recipe: dict[str, ModuleType], profile: str) -> None:
+    generator = recipe["data"].LineGenerator(11)
+    for _ in range(10):
+        line = generator.draw(50, profile=profile)
+        assert line.pixels.dtype == np.uint8
+        assert line.pixels.shape[0] == recipe["data"].LINE_HEIGHT
+        assert recipe["text"].ALPHABET.issuperset(line.text)
+        assert line.text == " ".join(line.text.split())
+        assert len(line.centres) == len(line.text)
+        assert list(line.centres) == sorted(line.centres)
+        assert 0 <= line.centres[0] <= line.centres[-1] <= line.pixels.shape[1]
+
+
+def test_held_out_families_are_never_trained_on(recipe: dict[str, ModuleType]) -> None:
+    faces = recipe["fonts"].list_faces()
+    trained = {face.path for face in faces if not face.held_out}
+    held = {face.path for face in faces if face.held_out}
+    assert trained and held
+    assert not (trained & held) or trained == {None}
+
+
+def test_packed_batches_have_whole_tokens_and_a_centre_for_each_glyph(
+    recipe: dict[str, ModuleType],
+) -> None:
+    generator = recipe["data"].LineGenerator(3)
+    lines = [generator.draw(30, profile="clean") for _ in range(6)]
+    batch = recipe["data"].pack(lines, 260)
+    assert batch.pixels.shape[:2] == (6, 28)
+    assert batch.pixels.shape[2] % 28 == 0
+    assert batch.dense.shape == (6, batch.pixels.shape[2] // 7)
+    for line, row, target in zip(lines, batch.dense, batch.targets, strict=True):
+        assert target.decode() == line.text
+        assert set(row.tolist()) - {260} <= {c.encode()[-1] for c in line.text}
+
+
+@given(st.lists(st.sampled_from([65, 66, 260, 259]), max_size=40))
+def test_collapse_merges_repeats_and_drops_blanks(
+    recipe: dict[str, ModuleType], steps: list[int]
+) -> None:
+    collapse = recipe["model"].collapse
+    doubled = [step for step in steps for _ in range(2)]
+    assert collapse(doubled) == collapse(steps)
+    spaced = [item for step in steps for item in (step, 260)]
+    assert collapse(spaced) == bytes(step for step in steps if step < 256)
+
+
+def test_prompt_holds_the_draft_and_only_the_line_is_learned(
+    recipe: dict[str, ModuleType],
+) -> None:
+    import torch
+
+    chance = torch.Generator().manual_seed(0)
+    ids, labels = recipe["objective"].decoder_inputs([b"ab", b"x"], [b"abc", b"xy"], 0.0, chance)
+    assert ids[0].tolist() == [97, 98, 262, 97, 98, 99]
+    assert labels[0].tolist() == [-100, -100, 97, 98, 99, 259]
+    assert ids[1, :4].tolist() == [120, 262, 120, 121]
+    assert labels[1].tolist() == [-100, 120, 121, 259, -100, -100]
+
+
+def test_verified_writing_equals_writing_byte_by_byte(recipe: dict[str, ModuleType]) -> None:
+    import torch
+
+    model_module, evaluate = recipe["model"], recipe["evaluate"]
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model = model_module.Nano(model_module.NanoConfig(**TINY)).eval()
+        torch.nn.init.normal_(model.model.embed_tokens.weight, 0, 0.3)
+        with torch.no_grad():
+            tokens, _ = model.visual(torch.randn(1, 28, 84))
+            draft = bytes(random.Random(seed).randrange(32, 127) for _ in range(9))
+            plain: list[int] = []
+            while len(plain) < len(draft) + 32:
+                text = torch.tensor([[*draft, model_module.DRAFT_END, *plain]])
+                plain.append(int(model.decode(tokens, text)[0, -1].argmax()))
+                if plain[-1] == model_module.END:
+                    break
+        wanted = bytes(token for token in plain if token < 256)
+        assert evaluate.write_line(model, tokens, draft)[: len(wanted)] == wanted
+
+
+def run_script(*arguments: str) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    answer = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_checkpoint_that_resumes_and_exports(
+    recipe: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    import torch
+
+    run = tmp_path / "run"
+    common = ["--out", str(run), "--threads", "1", "--log-steps", "1", "--device", "cpu"]
+    common += ["--batch-tokens", "40", "--config", json.dumps(TINY)]
+    run_script(str(RECIPE / "train.py"), "--minutes", "0.1", *common)
+    first = torch.load(run / "checkpoint.pt", weights_only=True)
+    assert first["step"] > 0 and first["characters"] > 0
+    run_script(str(RECIPE / "train.py"), "--minutes", "0.2", "--resume", *common)
+    second = torch.load(run / "checkpoint.pt", weights_only=True)
+    assert second["step"] > first["step"]
+    assert second["seconds"] >= 0.2 * 60
+    steps = [json.loads(row)["step"] for row in (run / "log.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps))
+    run_script(str(RECIPE / "export.py"), str(run / "checkpoint.pt"), str(tmp_path / "hf"))
+    model = recipe["export"].load_checkpoint(run / "checkpoint.pt")
+    again = recipe["model"].Nano(model.config)
+    recipe["export"].load_into(again, tmp_path / "hf")
+    for name, value in again.state_dict().items():
+        if not name.startswith("column_head."):
+            assert torch.allclose(value, model.state_dict()[name], atol=2e-3), name
