@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memory_cases import A4, FACTS, Page, a4_pages, facts, pages, settings
 
 from vlmcli.memory.plan import plan_job
-from vlmcli.memory.remedies import plan_with_remedies
+from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import PlanSettings, nearest_rank
 from vlmcli.options import parse_size
 
@@ -18,6 +18,7 @@ GIB = 1 << 30
 caps = st.integers(0, 200 * GIB)
 QWEN = FACTS["qwen2.5-vl-7b"]
 CUDA = PlanSettings(device="cuda")
+OCR = CommandLine(words=("vlmcli", "ocr", "a.pdf"))
 
 
 @given(pages, facts, settings, caps)
@@ -78,7 +79,7 @@ def test_larger_pages_of_one_shape_never_take_less_pixels(scale, settings, name)
 def test_remedies_fit_when_they_are_planned_again(pages, facts, settings, share) -> None:
     least = plan_job(pages, facts, settings, 0).minimum_bytes
     cap = int(least * share)
-    plan = plan_with_remedies(pages, facts, settings, cap, "vlmcli ocr a.pdf")
+    plan = plan_with_remedies(pages, facts, settings, cap, OCR)
     assert not plan.fits
     assert plan.remedies
     for remedy in plan.remedies:
@@ -100,14 +101,19 @@ def test_remedies_fit_when_they_are_planned_again(pages, facts, settings, share)
 def test_pixels_are_given_up_as_little_as_possible() -> None:
     pages = a4_pages(3)
     cap = int(plan_job(pages, QWEN, CUDA, 0).minimum_bytes - 40 * 2**20)
-    remedy = plan_with_remedies(pages, QWEN, CUDA, cap, "x").remedies[0]
+    remedy = plan_with_remedies(pages, QWEN, CUDA, cap, OCR).remedies[0]
     pixels = int(remedy.command.rsplit(" ", 1)[1])
     more = replace(CUDA, max_pixels=round(pixels * 1.06))
     assert plan_job(pages, QWEN, more, cap).minimum_bytes > cap
 
 
+def test_a_changed_option_replaces_the_given_one() -> None:
+    line = CommandLine(words=("vlmcli", "ocr", "my scan.pdf"), options={"--dpi": "300", "-m": "x"})
+    assert line.changed({"--dpi": "150"}) == "vlmcli ocr 'my scan.pdf' --dpi 150 -m x"
+
+
 def test_a_job_that_no_setting_saves_says_what_it_takes() -> None:
-    plan = plan_with_remedies(a4_pages(1), QWEN, CUDA, 8 * GIB, "vlmcli ocr a.pdf")
+    plan = plan_with_remedies(a4_pages(1), QWEN, CUDA, 8 * GIB, OCR)
     (remedy,) = plan.remedies
     assert "more memory" in remedy.description
     assert parse_size(remedy.command.rsplit(" ", 1)[1]) >= plan.minimum_bytes
@@ -160,5 +166,5 @@ def test_five_hundred_sizes_are_planned_without_delay() -> None:
         return original(width, height)
 
     facts = replace(QWEN, measure=measure)
-    plan_with_remedies([*pages, *pages], facts, CUDA, 12 * GIB, "x")
+    plan_with_remedies([*pages, *pages], facts, CUDA, 12 * GIB, OCR)
     assert len(calls) < 60 * 500, "each size is measured a few dozen times at the most"

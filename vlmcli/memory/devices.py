@@ -6,13 +6,13 @@ parsers take text, so that they can be tested on any machine.
 
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from vlmcli.errors import UsageError
-from vlmcli.options import format_size
 
 MIB = 1 << 20
 MARGIN_FRACTION = 0.05
@@ -109,6 +109,16 @@ def cuda_free(index: int) -> tuple[int, int]:
     return memory
 
 
+def find_cuda(index: int) -> tuple[int, int] | None:
+    """As `cuda_free`, or None on a machine without such a GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    try:
+        return cuda_free(index)
+    except UsageError:
+        return None
+
+
 def parse_nvidia_smi(text: str) -> tuple[int, int] | None:
     """(free, total) bytes from a line `free, total` in MiB."""
     match = re.match(r"\s*(\d+)\s*,\s*(\d+)\s*$", text)
@@ -140,11 +150,6 @@ def _darwin_available() -> int:
         return 0
     known = [n for n in (parse_vm_stat(text), _number(total)) if n is not None]
     return min(known, default=0)
-
-
-def describe(available: int, source: str) -> str:
-    """`12.3 GiB (free on this machine)`."""
-    return f"{format_size(available)} ({source})"
 
 
 def _number(text: str) -> int | None:

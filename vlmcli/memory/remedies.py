@@ -6,8 +6,10 @@ format. Where none is enough alone it combines them, and where all together are 
 how much memory it takes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.plan import measure_pages, plan_job, terms_for
@@ -20,19 +22,32 @@ MIN_PIXELS = 400_000
 _STEP = 0.95
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """The command that the user would run: its words, and its options by name."""
+
+    words: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def changed(self, options: Mapping[str, str]) -> str:
+        """The line to paste, with some options replaced or added."""
+        merged = {**self.options, **options}
+        return shlex.join([*self.words, *chain.from_iterable(merged.items())])
+
+
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """Changed settings, what they are called, and the options that make them."""
 
     settings: PlanSettings
     words: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
-    def adding(self, word: str, option: str, **changes: object) -> "_Attempt":
+    def adding(self, word: str, option: str, value: str, **changes: object) -> "_Attempt":
         return _Attempt(
             replace(self.settings, **changes),  # type: ignore[arg-type]
             (*self.words, word),
-            (*self.options, option),
+            (*self.options, (option, value)),
         )
 
 
@@ -41,7 +56,7 @@ def plan_with_remedies(
     facts: ModelFacts,
     settings: PlanSettings,
     cap_bytes: int,
-    command: str,
+    command: CommandLine,
 ) -> Plan:
     """As `plan_job`, with remedies where the job does not fit.
 
@@ -50,7 +65,7 @@ def plan_with_remedies(
         facts: the model.
         settings: the options.
         cap_bytes: most memory that the job may take.
-        command: the command line to which a remedy's options are appended.
+        command: the command line whose options a remedy changes.
     """
     plan = plan_job(pages, facts, settings, cap_bytes)
     if plan.fits:
@@ -63,7 +78,7 @@ def _remedies(
     facts: ModelFacts,
     settings: PlanSettings,
     cap_bytes: int,
-    command: str,
+    command: CommandLine,
 ) -> Iterator[Remedy]:
     def least(attempt: _Attempt) -> int:
         job = measure_pages(pages, facts, attempt.settings)
@@ -73,7 +88,7 @@ def _remedies(
         plan = plan_job(pages, facts, attempt.settings, cap_bytes)
         return Remedy(
             description=", ".join(attempt.words),
-            command=" ".join((command, *attempt.options)),
+            command=command.changed(dict(attempt.options)),
             peak_bytes=plan.peak_bytes,
         )
 
@@ -101,7 +116,7 @@ def _remedies(
             return
     if enough:
         return
-    yield _more_memory(start, least(start), command)
+    yield _more_memory(least(start), command)
 
 
 def _most_pixels(
@@ -129,7 +144,7 @@ def _fewer_pixels(attempt: _Attempt, pages: Sequence[PageShape]) -> Iterator[_At
     while pixels >= MIN_PIXELS:
         cap = int(pixels) // 10_000 * 10_000
         yield attempt.adding(
-            f"at most {cap:,} pixels a page", f"--max-pixels {cap}", max_pixels=cap
+            f"at most {cap:,} pixels a page", "--max-pixels", str(cap), max_pixels=cap
         )
         pixels *= _STEP
 
@@ -156,29 +171,31 @@ def _ever_smaller(start: _Attempt, facts: ModelFacts) -> Iterator[_Attempt]:
 
 def _with_cache(attempt: _Attempt, mebibytes: int) -> _Attempt:
     word = f"vision cache of {mebibytes} MiB" if mebibytes else "no vision cache"
-    return attempt.adding(word, f"--vision-cache {mebibytes}MiB", vision_cache=mebibytes * MIB)
+    return attempt.adding(word, "--vision-cache", f"{mebibytes}MiB", vision_cache=mebibytes * MIB)
 
 
 def _int8(attempt: _Attempt, facts: ModelFacts) -> Iterator[_Attempt]:
     """KV in int8, pictures first: text KV keeps its precision as long as it may."""
     settings = attempt.settings
     if settings.resolve_vision_kv_dtype(facts) != "int8":
-        yield attempt.adding("vision KV in int8", "--vision-kv-dtype int8", vision_kv_dtype="int8")
+        yield attempt.adding(
+            "vision KV in int8", "--vision-kv-dtype", "int8", vision_kv_dtype="int8"
+        )
     if settings.resolve_kv_dtype(facts) != "int8":
         yield attempt.adding(
-            "all KV in int8", "--kv-dtype int8", kv_dtype="int8", vision_kv_dtype="auto"
+            "all KV in int8", "--kv-dtype", "int8", kv_dtype="int8", vision_kv_dtype="auto"
         )
 
 
 def _smaller_dtypes(attempt: _Attempt, facts: ModelFacts) -> Iterator[_Attempt]:
     if DTYPE_BYTES[attempt.settings.resolve_dtype(facts)] > DTYPE_BYTES["bfloat16"]:
-        yield attempt.adding("bfloat16", "--dtype bfloat16", dtype="bfloat16")
+        yield attempt.adding("bfloat16", "--dtype", "bfloat16", dtype="bfloat16")
 
 
-def _more_memory(attempt: _Attempt, least: int, command: str) -> Remedy:
+def _more_memory(least: int, command: CommandLine) -> Remedy:
     mebibytes = -(-least // MIB)
     return Remedy(
         description=f"more memory: {format_size(least)} with one page in flight",
-        command=f"{command} --max-memory {mebibytes}MiB",
+        command=command.changed({"--max-memory": f"{mebibytes}MiB"}),
         peak_bytes=least,
     )

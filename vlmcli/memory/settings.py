@@ -9,7 +9,7 @@ from vlmcli.memory.estimate import Coefficients
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS
 
-Device = Literal["cpu", "cuda"]
+DeviceKind = Literal["cpu", "cuda"]
 
 PAGE_OUTPUT_TOKENS = 2048
 """Output that room is kept for on every page in flight: a dense A4 page has about 1,000 tokens."""
@@ -62,7 +62,7 @@ class PlanSettings:
 
     dpi: int = DEFAULT_DPI
     max_pixels: int = DEFAULT_MAX_PIXELS
-    device: Device = "cpu"
+    device: DeviceKind = "cpu"
     dtype: str = "auto"
     """auto: float32 on a CPU, else the checkpoint's own."""
     kv_dtype: str = "auto"
@@ -154,7 +154,7 @@ class Plan:
 
     model: str
     num_parameters: int
-    device: Device
+    device: DeviceKind
     dtype: str
     kv_dtype: str
     vision_kv_dtype: str

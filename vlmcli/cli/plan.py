@@ -1,0 +1,122 @@
+"""`vlmcli plan`: from the command line to a `PlanRequest`, and from its plan to the exit code.
+
+What planning needs is imported when it runs, since every other command imports this file too.
+"""
+
+from typing import Annotated, Literal
+
+import typer
+
+from vlmcli.cli import arguments as a
+from vlmcli.cli.console import say, take_stdout
+from vlmcli.cli.ocr import read_password
+from vlmcli.errors import ExitCode, UsageError
+from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL
+
+KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
+_MEMORY = "Memory"
+
+PlanInputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[INPUT...]",
+        help="PDF or image files, directories, or - for stdin. Default: one A4 page.",
+        show_default=False,
+    ),
+]
+EstimateMemory = Annotated[
+    bool,
+    typer.Option(
+        "--estimate-memory/--no-estimate-memory",
+        help="Predict the peak; the only thing to plan so far.",
+        rich_help_panel=_MEMORY,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+DeviceMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE|auto",
+        help="Memory of the GPU to plan for, as in 24GiB; auto asks the one in this machine.",
+        rich_help_panel=_MEMORY,
+        show_default=False,
+    ),
+]
+KvDtypeOption = Annotated[
+    KvDtype,
+    typer.Option("--kv-dtype", help="Number format of the KV cache.", rich_help_panel=_MEMORY),
+]
+VisionKvDtypeOption = Annotated[
+    KvDtype,
+    typer.Option(
+        "--vision-kv-dtype",
+        help="Number format of the KV of images; auto is that of --kv-dtype.",
+        rich_help_panel=_MEMORY,
+    ),
+]
+PagesInFlight = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=1024,
+        metavar="N",
+        help="Most pages at a time; fewer are planned where more do not fit.",
+        rich_help_panel=_MEMORY,
+    ),
+]
+
+
+def plan(
+    inputs: PlanInputs = None,
+    estimate_memory: EstimateMemory = True,
+    as_json: AsJson = False,
+    model: a.Model = DEFAULT_MODEL,
+    pages: a.Pages = None,
+    password: a.Password = None,
+    password_file: a.PasswordFile = None,
+    strict: a.Strict = False,
+    dpi: a.Dpi = DEFAULT_DPI,
+    max_pixels: a.MaxPixels = DEFAULT_MAX_PIXELS,
+    max_tokens: a.MaxTokens = None,
+    device: a.Device = "auto",
+    device_memory: DeviceMemory = None,
+    max_memory: a.MaxMemory = None,
+    dtype: a.DtypeOption = "auto",
+    kv_dtype: KvDtypeOption = "auto",
+    vision_kv_dtype: VisionKvDtypeOption = "auto",
+    vision_cache: a.VisionCache = None,
+    pages_in_flight: PagesInFlight = 16,
+    jobs: a.Jobs = None,
+) -> None:
+    """Predict memory and tokens of a job before anything is rendered or loaded."""
+    if not estimate_memory:
+        raise UsageError("nothing to plan", remedy="leave out --no-estimate-memory")
+    stdout = take_stdout(is_needed=True)
+    from vlmcli.cli.plan_job import PlanRequest, make_plan
+    from vlmcli.cli.plan_view import plan_json, plan_table
+
+    done = make_plan(
+        PlanRequest(
+            inputs=tuple(inputs or ()),
+            model=model,
+            pages=pages,
+            password=read_password(password, password_file),
+            strict=strict,
+            dpi=dpi,
+            max_pixels=max_pixels,
+            max_tokens=max_tokens,
+            device=device,
+            device_memory=device_memory,
+            max_memory=max_memory,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            vision_kv_dtype=vision_kv_dtype,
+            vision_cache=vision_cache,
+            pages_in_flight=pages_in_flight,
+            jobs=jobs,
+        )
+    )
+    for warning in done.warnings:
+        say(f"vlmcli: warning: {warning}")
+    stdout.write((plan_json if as_json else plan_table)(done.plan, done.cap_source).encode())
+    raise typer.Exit(ExitCode.OK if done.plan.fits else ExitCode.WILL_NOT_FIT)
