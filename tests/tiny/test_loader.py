@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from tiny_checkpoints import FACTS, Chunk, load_runner, make_batch, make_prompt, write_checkpoint
 
 from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.loader import read_model_config
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.errors import ExitCode, ModelError
 
@@ -146,6 +147,8 @@ def test_no_weights(path):
         ({"text_config": {"use_sliding_window": True}}, "sliding"),
         ({"text_config": {"rope_parameters": {"rope_type": "yarn"}}}, "yarn"),
         ({"text_config": {"hidden_act": "relu"}}, "relu"),
+        ({"text_config": {"hidden_size": 120}}, "do not agree"),
+        ({"text_config": {"vocab_size": "many"}}, "many"),
     ],
 )
 def test_configs_that_are_not_ours(path, change, named):
@@ -159,6 +162,19 @@ def test_configs_that_are_not_ours(path, change, named):
             config[key] = value
     (path / "config.json").write_text(json.dumps(config))
     assert named in fails(path)
+
+
+def test_processor_settings_within_the_one_file_of_transformers_5(path):
+    before = read_model_config(path)
+    file = path / "preprocessor_config.json"
+    nested = {
+        "image_processor": json.loads(file.read_text()),
+        "processor_class": "Qwen2VLProcessor",
+    }
+    (path / "processor_config.json").write_text(json.dumps(nested))
+    file.unlink()
+    assert read_model_config(path) == before
+    assert before.processor.geometry.max_pixels == 28 * 28 * 64
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{"])

@@ -18,6 +18,8 @@ from tiny_checkpoints import (
     write_checkpoint,
 )
 
+from vlmcli.kernels import reference as reference_kernels
+
 TOLERANCE = 1e-5
 
 
@@ -113,6 +115,31 @@ def test_a_chunk_may_want_no_logits(sides):
     assert runner.execute(silent).shape == (0, runner.model_config.text.vocab_size)
     ours = runner.execute(make_batch(runner, [Chunk(prompt, half, len(prompt.ids), blocks)]))
     assert_close(ours, reference_logits(reference, runner, prompt)[half:])
+
+
+@pytest.mark.parametrize("kind", sorted(FACTS))
+def test_both_rotary_layouts(tmp_path, monkeypatch, kind):
+    """Pairs side by side or half a head apart: a matter of speed, never of values."""
+    path = write_checkpoint(tmp_path, kind)
+    adjacent = load_runner(path)
+    monkeypatch.setattr(reference_kernels, "has_adjacent_rotary", lambda dtype, device: False)
+    halves = load_runner(path)
+    prompt = prompts_of(adjacent)[4]
+    chunk = Chunk(prompt, 0, len(prompt.ids), blocks_for(prompt, 1, 16))
+    assert adjacent.model.model.layers[0].self_attn.adjacent
+    assert not halves.model.model.layers[0].self_attn.adjacent
+    assert_close(*(side.execute(make_batch(side, [chunk])) for side in (adjacent, halves)))
+
+
+def test_bfloat16_stays_near_float32(tmp_path):
+    path = write_checkpoint(tmp_path, "merge2_patch14")
+    wide, narrow = load_runner(path), load_runner(path, dtype="bfloat16")
+    prompt = prompts_of(wide)[2]
+    chunk = Chunk(prompt, 0, len(prompt.ids), blocks_for(prompt, 1, 16))
+    expected, ours = (side.execute(make_batch(side, [chunk])) for side in (wide, narrow))
+    assert narrow.bytes_per_block() * 2 == wide.bytes_per_block()
+    assert ours.dtype == torch.float32
+    assert torch.corrcoef(torch.stack((ours.ravel(), expected.ravel())))[0, 1] > 0.99
 
 
 def test_images_do_not_depend_on_their_neighbours(sides):

@@ -43,7 +43,7 @@ def read_model_config(path: Path) -> ModelConfig:
     """
     raw = read_json(path / "config.json")
     family = find_family(str(raw.get("model_type", "")))
-    config = family.parse_config(raw, _read_optional(path / "preprocessor_config.json"))
+    config = family.parse_config(raw, _read_processor(path))
     return replace(config, eos_token_ids=_eos_token_ids(path, raw))
 
 
@@ -195,6 +195,15 @@ def _weight_files(path: Path) -> list[Path]:
 
 def _read_optional(file: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
+
+
+def _read_processor(path: Path) -> dict[str, Any]:
+    """The image processor's settings: a file of their own, or part of transformers 5's one."""
+    file = path / "preprocessor_config.json"
+    if file.is_file():
+        return read_json(file)
+    nested = _read_optional(path / "processor_config.json").get("image_processor")
+    return nested if isinstance(nested, dict) else {}
 
 
 def _eos_token_ids(path: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:

@@ -141,6 +141,8 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
         )
     except KeyError as error:
         raise ModelError(f"config.json of a qwen2_vl model lacks {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"config.json of a qwen2_vl model has a bad value: {error}") from error
 
 
 def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
@@ -194,6 +196,11 @@ def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
         raise ModelError(f"activation {text['hidden_act']!r} of qwen2_vl is not supported")
     hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
     tied = text.get("tie_word_embeddings") or raw.get("tie_word_embeddings")
+    sections = tuple(int(n) for n in rope.get("mrope_section", (16, 24, 24)))
+    if hidden % heads or sum(sections) * 2 * heads != hidden:
+        raise ModelError(
+            f"hidden size {hidden}, {heads} heads and rotary sections {sections} do not agree"
+        )
     return TextConfig(
         hidden_size=hidden,
         num_layers=int(text["num_hidden_layers"]),
@@ -206,7 +213,7 @@ def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
         max_position_embeddings=int(text.get("max_position_embeddings", 32768)),
         rope=RopeConfig(
             theta=float(rope.get("rope_theta") or text.get("rope_theta") or 1e6),
-            sections=tuple(int(n) for n in rope.get("mrope_section", (16, 24, 24))),
+            sections=sections,
         ),
         qkv_bias=True,
         tie_word_embeddings=bool(tied),
