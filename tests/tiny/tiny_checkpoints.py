@@ -71,7 +71,7 @@ def write_checkpoint(path: Path, kind: str, *, tied: bool = False, seed: int = 0
                 is_norm = "norm" in name or "ln_q" in name
                 parameter.copy_(noise * 0.2 + (is_norm and name.endswith("weight")))
             else:
-                parameter.copy_(noise * 1.2 / parameter[0].numel() ** 0.5)
+                parameter.copy_(noise / parameter[0].numel() ** 0.5)
     model.save_pretrained(path, **save)
     processor = {
         "image_processor_type": "Qwen2VLImageProcessor",
