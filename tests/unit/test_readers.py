@@ -1,0 +1,229 @@
+"""Readers over an engine made of paper: loops, retries, equal crops, aborts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from vlmcli.checkpoint import built_in_path
+from vlmcli.documents.lines import LineCrop
+from vlmcli.engine.config import ModelConfig
+from vlmcli.engine.engine import Engine
+from vlmcli.engine.request import Request, RequestOutput, StageSeconds
+from vlmcli.readers.guard import Guard
+from vlmcli.readers.lines import LineReader, crop_digest, pad_crop
+from vlmcli.reading import PageJob, PageReading
+
+END = 259
+
+
+@pytest.fixture(scope="module")
+def config() -> ModelConfig:
+    from vlmcli.engine.loader import read_model_config
+
+    return read_model_config(built_in_path())
+
+
+@dataclass
+class PaperEngine:
+    """Writes a scripted answer for each picture, `pace` bytes a step.
+
+    `script` maps the mean grey of a crop and the attempt's temperature to what is written.
+    """
+
+    model_config: ModelConfig
+    script: Any
+    pace: int = 8
+    live: dict[str, tuple[Request, list[int], int]] = field(default_factory=dict)
+    temperatures: list[float] = field(default_factory=list)
+    longest: int = 0
+
+    def add_request(self, request: Request) -> None:
+        assert request.request_id not in self.live
+        grey = int(np.median(request.images[0].pixels))
+        text = self.script(grey, request.sampling.temperature)
+        tokens = list(text.encode())[: request.sampling.max_tokens]
+        if len(tokens) < request.sampling.max_tokens:
+            tokens.append(END)
+        self.temperatures.append(request.sampling.temperature)
+        self.live[request.request_id] = (request, tokens, 0)
+
+    def abort_request(self, request_id: str) -> None:
+        self.live.pop(request_id, None)
+
+    def step(self) -> list[RequestOutput]:
+        outputs = []
+        for request_id, (request, tokens, written) in list(self.live.items()):
+            written = min(len(tokens), written + self.pace)
+            self.longest = max(self.longest, written)
+            is_finished = written == len(tokens)
+            if is_finished:
+                del self.live[request_id]
+            else:
+                self.live[request_id] = (request, tokens, written)
+            shown = tokens[:written]
+            outputs.append(
+                RequestOutput(
+                    request_id=request_id,
+                    token_ids=tuple(shown),
+                    text=self.decode(shown),
+                    finished=is_finished,
+                    finish_reason=("stop" if shown[-1] == END else "length")
+                    if is_finished
+                    else None,
+                    logprobs=(-0.1,) * written,
+                    num_prompt_tokens=len(request.prompt_token_ids),
+                    num_visual_tokens=request.placeholders[0].length,
+                    num_cached_tokens=0,
+                    num_drafted=0,
+                    num_accepted=0,
+                    drafted={},
+                    agreement={},
+                    accepted={},
+                    seconds=StageSeconds(encode=1.0),
+                )
+            )
+        return outputs
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token < 256).decode(errors="replace")
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+def crop(grey: int, width: int = 300, line: int = 0) -> LineCrop:
+    pixels = np.full((28, width), grey, np.uint8)
+    return LineCrop(pixels=pixels, bbox=(0, 0, width, 28), line=line, block=0, row=line, cell=None)
+
+
+def make(engine: PaperEngine, *, retries: int = 2, share: bool = True) -> LineReader:
+    guard = Guard(cast(Engine, engine), retries=retries)
+    return LineReader(guard, max_tokens=None, share_equal_crops=share)
+
+
+def drain(reader: LineReader) -> dict[int, PageReading]:
+    readings: dict[int, PageReading] = {}
+    for _ in range(10_000):
+        if not reader.has_work():
+            return readings
+        for reading in reader.step():
+            assert reading.key not in readings
+            readings[reading.key] = reading
+    raise AssertionError("the reader does not come to an end")
+
+
+def test_crops_keep_their_places(config: ModelConfig) -> None:
+    reader = make(PaperEngine(config, lambda grey, _: f"grey {grey} " + "x" * (grey % 7) * 9))
+    reader.submit(PageJob(key=1, crops=tuple(crop(g, line=g) for g in (10, 20, 30))))
+    reader.submit(PageJob(key=2, crops=(crop(99),)))
+    reader.submit(PageJob(key=3))
+    readings = drain(reader)
+    assert [c.text.split("x")[0].strip() for c in readings[1].crops] == [
+        "grey 10",
+        "grey 20",
+        "grey 30",
+    ]
+    assert readings[2].crops[0].text.startswith("grey 99")
+    assert readings[3].crops == ()
+
+
+def test_a_loop_is_stopped_tried_warmer_and_cut(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda *_: "Dear Sir, " + "a b c " * 100)
+    reader = make(engine, retries=2)
+    reader.submit(PageJob(key=1, crops=(crop(10, width=1100),)))
+    reading = drain(reader)[1]
+    assert engine.temperatures == sorted(set(engine.temperatures))
+    assert engine.temperatures[0] == 0.0
+    assert len(engine.temperatures) == 3
+    assert engine.longest < 100, "the loop was stopped long before the token limit"
+    assert reading.status == "looped"
+    assert reading.attempts == 3
+    assert reading.crops[0].text in ("Dear Sir,", "Dear Sir, a b c", "Dear Sir, a b c a b c")
+    assert reading.message
+
+
+def test_a_retry_that_ends_well_is_a_good_page(config: ModelConfig) -> None:
+    engine = PaperEngine(
+        config, lambda _, warmth: "fine" if warmth else "Dear Sir, " + "a b c " * 100
+    )
+    reader = make(engine)
+    reader.submit(PageJob(key=1, crops=(crop(10, width=1100),)))
+    reading = drain(reader)[1]
+    assert (reading.status, reading.attempts, reading.crops[0].text) == ("ok", 2, "fine")
+    assert engine.live == {}
+
+
+def test_tables_and_leaders_are_not_cut(config: ModelConfig) -> None:
+    texts = {10: "0.00 " * 40, 20: "Contents " + "." * 150 + " 7"}
+    reader = make(PaperEngine(config, lambda grey, _: texts[grey]))
+    reader.submit(PageJob(key=1, crops=(crop(10, 1100), crop(20, 1100, line=1))))
+    reading = drain(reader)[1]
+    assert reading.status == "ok"
+    assert [c.text for c in reading.crops] == [text.strip() for text in texts.values()]
+
+
+def test_a_line_cut_by_the_token_limit_is_suspect(config: ModelConfig) -> None:
+    long = "".join(chr(65 + (i * i) % 57) for i in range(3000))
+    reader = make(PaperEngine(config, lambda *_: long))
+    reader.submit(PageJob(key=1, crops=(crop(10),)))
+    reading = drain(reader)[1]
+    assert reading.status == "ok"
+    assert reading.suspect == ("truncated",)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_equal_crops_are_read_once_and_everybody_gets_the_text(
+    config: ModelConfig, share: bool
+) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"text {grey}")
+    reader = make(engine, share=share)
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(20, line=1), crop(10, line=2))))
+    reader.submit(PageJob(key=2, crops=(crop(10),)))
+    first = drain(reader)
+    reader.submit(PageJob(key=3, crops=(crop(10), crop(30, line=1))))
+    readings = first | drain(reader)
+    assert [c.text for c in readings[1].crops] == ["text 10", "text 20", "text 10"]
+    assert [c.text for c in readings[2].crops] == ["text 10"]
+    assert [c.text for c in readings[3].crops] == ["text 10", "text 30"]
+    assert len(engine.temperatures) == (3 if share else 6)
+    assert reader.stats()["crops_shared"] == (3 if share else 0)
+    # What a page costs in tokens must not depend on who was first.
+    one = replace(readings[2].tokens)
+    assert readings[1].tokens.output == 3 * one.output
+    assert sum(r.seconds.encode for r in readings.values()) == len(engine.temperatures)
+
+
+def test_aborting_a_page_frees_its_requests_but_not_shared_ones(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"text {grey} " + "abcdefgh" * 5, pace=2)
+    reader = make(engine)
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(20, line=1))))
+    reader.submit(PageJob(key=2, crops=(crop(10),)))
+    reader.step()
+    assert len(engine.live) == 2
+    reader.abort(1)
+    assert len(engine.live) == 1
+    readings = drain(reader)
+    assert set(readings) == {2}
+    assert readings[2].crops[0].text.startswith("text 10")
+    reader.submit(PageJob(key=4, crops=(crop(20),)))
+    assert drain(reader)[4].crops[0].text.startswith("text 20")
+
+
+def test_digests_tell_size_and_pixels_apart() -> None:
+    base = np.zeros((28, 56), np.uint8)
+    other = base.copy()
+    other[3, 4] = 1
+    turned = np.zeros((56, 28), np.uint8)
+    assert len({crop_digest(base), crop_digest(other), crop_digest(turned)}) == 3
+    assert crop_digest(base) == crop_digest(base.copy())
+
+
+def test_padding_continues_the_ground() -> None:
+    pixels = np.full((28, 30), 231, np.uint8)
+    padded = pad_crop(pixels, 28)
+    assert padded.shape == (28, 56)
+    assert (padded == 231).all()
+    assert pad_crop(padded, 28).shape == (28, 56)
