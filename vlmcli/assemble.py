@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Literal
 
 from vlmcli.documents.lines import LineCrop, join_text
-from vlmcli.documents.prepare import PreparedPage
+from vlmcli.documents.prepared import PreparedPage
 from vlmcli.reading import CropText, PageReading
 from vlmcli.results import ErrorInfo, Line, PageRecord, Seconds, Status
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vlmcli.assemble import PageIdentity, prepared_record, read_record, unreadable_document
-from vlmcli.documents.prepare import PreparedPage, PrepareSpec
+from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.selection import parse_pages
 from vlmcli.documents.source import Source
 from vlmcli.errors import InputError, PageError, VlmcliError

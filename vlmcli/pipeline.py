@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
-from vlmcli.documents.prepare import PrepareSpec
+from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
 from vlmcli.job import OcrJob

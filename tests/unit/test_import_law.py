@@ -213,6 +213,11 @@ def test_torch_is_loaded_only_where_a_model_is(name):
     assert not libraries & {"torch", "triton", "transformers", "tokenizers", "safetensors"}
 
 
+def test_the_process_that_holds_the_model_draws_nothing():
+    libraries = {found.split(".")[0] for found in loaded_with("vlmcli.pipeline")}
+    assert not libraries & {"cv2", "scipy", "PIL", "pymupdf", "onnxruntime"}
+
+
 def test_memory_is_planned_without_torch():
     for name in modules():
         if component(name) == "memory":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scans import write_pages
 
-from vlmcli.documents.prepare import PreparedPage, PrepareSpec
+from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import RenderSpec, Source
 from vlmcli.errors import InputError
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
