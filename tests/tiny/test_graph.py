@@ -14,10 +14,14 @@ def path(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("graph"), "merge2_patch14")
 
 
-def prefilled(path, **config):
+def prefilled(path, *, enable_graphs=True):
     """A runner whose pool holds eight sequences of unlike length, and their next decode step."""
     runner = load_runner(
-        path, num_blocks=48, block_size=BLOCK_SIZE, decode_buckets=BUCKETS, **config
+        path,
+        num_blocks=48,
+        block_size=BLOCK_SIZE,
+        decode_buckets=BUCKETS,
+        enable_graphs=enable_graphs,
     )
     rng = np.random.default_rng(1)
     prompts = [make_prompt(runner, rng.integers(0, 90, 2 + 2 * i).tolist()) for i in range(8)]
@@ -62,6 +66,10 @@ def test_padding_rows_come_out_zero_before_they_are_dropped(path):
     runner.execute(make_batch(runner, steps[:3]))
     assert len(seen) == len(runner.model.model.layers)
     assert all(out.shape[0] == 4 and not out[3].any() for out in seen)
+
+
+def test_off_by_default_on_the_cpu(path):
+    assert load_runner(path).graphs is None
 
 
 def test_only_plain_decode_steps_take_buckets(path, monkeypatch):

@@ -43,8 +43,9 @@ class EngineConfig:
     seed: int = 0
     enable_prefix_caching: bool = True
     enable_drafts: bool = True
-    enable_graphs: bool = True
-    """Decode batches go through padded buckets: captured on CUDA, run eagerly on the CPU."""
+    enable_graphs: bool | None = None
+    """Decode batches go through padded buckets, captured on CUDA and run eagerly on the CPU. None:
+    on CUDA alone, since on the CPU the padding costs time and nothing is won but the tests."""
     decode_buckets: tuple[int, ...] = DECODE_BUCKETS
     num_threads: int | None = None
     """Threads of torch; None leaves them as they are."""

@@ -91,7 +91,8 @@ class ModelRunner:
             text, num_blocks, self.config.block_size, self.dtype, self.device
         )
         self.graphs = None
-        if self.config.enable_graphs:
+        wanted = self.config.enable_graphs
+        if self.device.type == "cuda" if wanted is None else wanted:
             max_blocks = min(
                 num_blocks - 1, -(-text.max_position_embeddings // self.config.block_size)
             )
