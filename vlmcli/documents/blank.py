@@ -25,6 +25,9 @@ _NOISE_FACTOR = 6.0
 _GHOST_CONTRAST = 56
 """Marks fainter than this, of 255, on a page that has no others are show-through or a ghost."""
 
+_EDGE_CONTRAST = 60
+"""Grey levels between the page and what lies beside it."""
+
 _LEAST_HEIGHT = 5
 """Pixels of the copy; a digit of a small folio is six to ten high."""
 
@@ -63,7 +66,7 @@ def inspect(grey: Pixels) -> InkReport:
     difference = _difference(small)
     threshold = max(_LEAST_CONTRAST, _NOISE_FACTOR * _grain(small))
     ink = (difference > threshold).astype(np.uint8)
-    ink = _without_rules(ink)
+    ink &= _without_rules(ink) & ~_edges(small)
     count, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     letters = [number for number in range(1, count) if _could_be_a_letter(stats[number], ink.shape)]
     if not letters:
@@ -115,6 +118,18 @@ def _without_rules(ink: Pixels) -> Pixels:
     # The grey fringe of a rule goes with it.
     kept: Pixels = ink & ~cv2.dilate(rules, np.ones((5, 5), np.uint8)) & 1
     return kept
+
+
+def _edges(small: Pixels) -> Pixels:
+    """What lies beside the page: areas of another shade that touch the picture's edge."""
+    strange = cv2.absdiff(small, np.full_like(small, np.median(small))) > _EDGE_CONTRAST
+    _, labels = cv2.connectedComponents(strange.astype(np.uint8), connectivity=4)
+    sides = (labels[0], labels[-1], labels[:, 0], labels[:, -1])
+    outside = np.unique(np.concatenate(sides))
+    mask = np.isin(labels, outside[outside > 0]).astype(np.uint8)
+    # The ground is a median over 31 pixels: nearer than half of that to an edge it is wrong.
+    edges: Pixels = cv2.dilate(mask, np.ones((33, 33), np.uint8))
+    return edges
 
 
 def _could_be_a_letter(stats: npt.NDArray[np.int32], shape: tuple[int, ...]) -> bool:

@@ -60,11 +60,11 @@ def _look(grey: Pixels, boxes: Sequence[Box], size: float) -> tuple[tuple[bool, 
     """Which boxes hold no ink, and the width in pixels of writing of about `size` outside all."""
     factor = max(1.0, size / _LETTER)
     shape = max(1, round(grey.shape[1] / factor)), max(1, round(grey.shape[0] / factor))
-    small = cv2.resize(grey, shape, interpolation=cv2.INTER_AREA) if factor > 1 else grey
+    small: Pixels = cv2.resize(grey, shape, interpolation=cv2.INTER_AREA) if factor > 1 else grey
     letter = size / factor
-    ink = _ink(small.astype(np.uint8), letter)
+    ink: Mask = cv2.absdiff(small, _ground(small, letter)) > _CONTRAST
     cells = [_cells(box, factor, ink.shape) for box in boxes]
-    hidden = tuple(not ink[cell].any() for cell in cells)
+    hidden = tuple(_is_hidden(small, *cell, round(letter)) for cell in cells)
     margin = round(letter / 4)
     for rows, columns in cells:
         ink[
@@ -81,13 +81,31 @@ def _cells(box: Box, factor: float, shape: tuple[int, ...]) -> tuple[slice, slic
     return slice(top, max(top + 1, int(np.ceil(y1)))), slice(left, max(left + 1, int(np.ceil(x1))))
 
 
-def _ink(small: Pixels, letter: float) -> Mask:
-    """Where the picture differs from the ground around it, darker or lighter."""
-    # A median over twice the letter height leaves the ground: letters cover less than half of it.
+def _ground(small: Pixels, letter: float) -> Pixels:
+    """The shade around each pixel: a median over twice the letter height, where letters are few."""
     reach = int(letter) | 1
-    ground = cv2.medianBlur(small, max(3, 2 * reach + 1))
-    mask: Mask = cv2.absdiff(small, ground) > _CONTRAST
-    return mask
+    ground: Pixels = cv2.medianBlur(small, max(3, 2 * reach + 1))
+    return ground
+
+
+def _is_hidden(small: Pixels, rows: slice, columns: slice, letter: int) -> bool:
+    """Whether nothing can be read in a box: it is of one shade, or its middle is, like a bar."""
+    area = small[rows, columns]
+    if _spread(area) <= _CONTRAST:
+        return True
+    inset = round(area.shape[0] * 0.25)
+    middle = area[inset : area.shape[0] - inset]
+    if _spread(middle) > _CONTRAST:
+        return False
+    # Underscores leave the middle empty too, but then it looks like the paper above and below.
+    above = small[max(0, rows.start - letter) : rows.start, columns]
+    below = small[rows.stop : rows.stop + letter, columns]
+    around = np.concatenate([above.ravel(), below.ravel(), middle.ravel()[:1]])
+    return abs(float(np.median(middle)) - float(np.median(around))) > _CONTRAST
+
+
+def _spread(area: Pixels) -> int:
+    return int(area.max()) - int(area.min())
 
 
 def _writing(ink: Mask, letter: float) -> float:
