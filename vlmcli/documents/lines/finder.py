@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.documents.lines.frame import (
-    Frame,
+    View,
     deskewed,
     identity,
     is_sideways,
@@ -18,7 +18,7 @@ from vlmcli.documents.lines.frame import (
     turned,
 )
 from vlmcli.documents.lines.gutters import gutter_pairs
-from vlmcli.documents.lines.ink import THRESHOLD, Grey, ink_strength, to_grey
+from vlmcli.documents.lines.ink import THRESHOLD, Grey, ink_strength, light_strength, to_grey
 from vlmcli.documents.lines.letters import page_marks
 from vlmcli.documents.lines.marks import Marks, label, letter_size
 from vlmcli.documents.lines.order import Placed, reading_order
@@ -45,8 +45,8 @@ def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
     grey = to_grey(pixels)
     if min(grey.shape) < 8:
         return ()
-    frame, strength = _upright(grey)
-    marks = page_marks((strength >= THRESHOLD).astype(np.uint8))
+    view = _upright(grey)
+    marks = page_marks((view.dark >= THRESHOLD).astype(np.uint8), view.light)
     if not len(marks.letters):
         return ()
     phrases, small = find_phrases(marks.letters, marks.size)
@@ -57,42 +57,52 @@ def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
     pieces = make_pieces(rows, small, marks.size)
     height, width = grey.shape
     placed = reading_order(pieces, marks.horizontal)
-    return tuple(_on_page(one, frame, width, height) for one in placed)
+    return tuple(_on_page(one, view, width, height) for one in placed)
 
 
-def _upright(grey: Grey) -> tuple[Frame, Grey]:
-    """The frame in which lines run level, and the ink strength in it."""
-    frame, strength, marks, size = _reduced(grey)
-    if is_sideways(strength, marks, size):
-        frame, strength = turned(frame, strength, 1)
-        marks, size = _letters(strength)
-    return deskewed(frame, strength, measure_skew(marks, size))
+def _upright(grey: Grey) -> View:
+    """The page reduced, turned and deskewed."""
+    view, marks, size = _reduced(grey)
+    if is_sideways(view.dark, marks, size):
+        view = turned(view, 1)
+        marks, size = _letters(view.dark)
+    return deskewed(view, measure_skew(marks, size))
 
 
-def _reduced(grey: Grey) -> tuple[Frame, Grey, Marks, float]:
-    """The page at a scale that suits its letters."""
+def _reduced(grey: Grey) -> tuple[View, Marks, float]:
+    """The page at a scale that suits its letters, its letters and their size."""
     height, width = grey.shape
     scale = max(1.0, (height * width / _PIXELS) ** 0.5)
-    frame, strength = _scaled(grey, scale)
-    marks, size = _letters(strength)
+    view, marks, size = _scaled(grey, scale)
     if not size or _SMALL <= size <= _LARGE:
-        return frame, strength, marks, size
+        return view, marks, size
     finest = max(0.5, (height * width / _MOST_PIXELS) ** 0.5)
     better = max(finest, scale * size / (_GOOD if size < _SMALL else _LARGE / 2))
-    if abs(better / scale - 1) < 0.15:
-        return frame, strength, marks, size
-    frame, strength = _scaled(grey, better)
-    marks, size = _letters(strength)
-    return frame, strength, marks, size
+    return (view, marks, size) if abs(better / scale - 1) < 0.15 else _scaled(grey, better)
 
 
-def _scaled(grey: Grey, scale: float) -> tuple[Frame, Grey]:
+def _scaled(grey: Grey, scale: float) -> tuple[View, Marks, float]:
     height, width = grey.shape
     new_width, new_height = max(8, round(width / scale)), max(8, round(height / scale))
     if (new_width, new_height) != (width, height):
         how = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
         grey = np.asarray(cv2.resize(grey, (new_width, new_height), interpolation=how), np.uint8)
-    return identity(new_width, new_height, width / new_width), ink_strength(grey)
+    frame = identity(new_width, new_height, width / new_width)
+    dark = ink_strength(grey)
+    marks, size = _letters(dark)
+    if _is_mostly_dark(grey):
+        negative = np.asarray(255 - grey, np.uint8)
+        other = ink_strength(negative)
+        other_marks, other_size = _letters(other)
+        if len(other_marks) > len(marks):
+            view = View(frame=frame, dark=other, light=light_strength(negative), is_negative=True)
+            return view, other_marks, other_size
+    return View(frame=frame, dark=dark, light=light_strength(grey)), marks, size
+
+
+def _is_mostly_dark(grey: Grey) -> bool:
+    """Whether the page may be light on dark as a whole."""
+    return float(np.median(grey[::4, ::4])) < 128
 
 
 def _letters(strength: Grey) -> tuple[Marks, float]:
@@ -104,8 +114,8 @@ def _letters(strength: Grey) -> tuple[Marks, float]:
     return marks.take(shaped), size
 
 
-def _on_page(placed: Placed, frame: Frame, width: int, height: int) -> TextLine:
-    piece = placed.piece
+def _on_page(placed: Placed, view: View, width: int, height: int) -> TextLine:
+    piece, frame = placed.piece, view.frame
     x = np.linspace(piece.x0, piece.x1, 9)
     y = piece.base.at(x)
     ends = frame.to_page(np.array([[x[0], y[0]], [x[-1], y[-1]]]) - 0.5)
@@ -133,7 +143,8 @@ def _on_page(placed: Placed, frame: Frame, width: int, height: int) -> TextLine:
         descent=piece.base.descent * frame.scale,
         size=piece.size * frame.scale,
         bow=float(sag) * frame.scale,
-        inverted=piece.inverted,
+        inverted=piece.inverted != view.is_negative,
+        glued=placed.glued,
         block=placed.block,
         row=placed.row,
         cell=placed.cell,

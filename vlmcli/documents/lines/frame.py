@@ -4,7 +4,7 @@ All line finding happens in frame pixels. `Frame` leads back to page pixels. Tur
 skews up to `MAX_SKEW` degrees are measured; perspective and curl are not undone here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
@@ -51,10 +51,23 @@ def identity(width: int, height: int, scale: float) -> Frame:
     )
 
 
-def turned(frame: Frame, strength: Grey, turn: Turn) -> tuple[Frame, Grey]:
-    """Frame and strength picture after `turn` quarter turns counter-clockwise."""
-    picture = np.ascontiguousarray(np.rot90(strength, turn))
-    height, width = strength.shape
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A frame and the ink seen in it."""
+
+    frame: Frame
+    dark: Grey
+    """Strength of dark ink, as `ink.ink_strength` gives it."""
+    light: Grey | None
+    """Strength of light ink on dark areas; None where there are none."""
+    is_negative: bool = False
+    """The whole page was turned from light on dark to dark on light."""
+
+
+def turned(view: View, turn: Turn) -> View:
+    """The view after `turn` quarter turns counter-clockwise."""
+    frame = view.frame
+    height, width = view.dark.shape
     # Where a pixel of the turned picture came from, as a matrix on (x, y, 1).
     origin = {
         0: [[1, 0, 0], [0, 1, 0]],
@@ -63,35 +76,51 @@ def turned(frame: Frame, strength: Grey, turn: Turn) -> tuple[Frame, Grey]:
         3: [[0, 1, 0], [-1, 0, height - 1]],
     }[turn]
     matrix = _compose(frame.matrix, np.array(origin, np.float64))
-    return Frame(matrix=matrix, width=picture.shape[1], height=picture.shape[0]), picture
+    if turn % 2:
+        height, width = width, height
+
+    def turn_picture(picture: Grey) -> Grey:
+        return np.ascontiguousarray(np.rot90(picture, turn))
+
+    return replace(
+        view,
+        frame=Frame(matrix=matrix, width=width, height=height),
+        dark=turn_picture(view.dark),
+        light=None if view.light is None else turn_picture(view.light),
+    )
 
 
-def deskewed(frame: Frame, strength: Grey, degrees: float) -> tuple[Frame, Grey]:
-    """Frame and strength picture turned so that lines rising or falling by `degrees` run level.
-
-    Args:
-        degrees: the slope of the lines, positive where they fall to the right.
-    """
+def deskewed(view: View, degrees: float) -> View:
+    """The view turned so that lines falling to the right by `degrees` run level."""
     if abs(degrees) < _NO_SKEW:
-        return frame, strength
-    height, width = strength.shape
+        return view
+    height, width = view.dark.shape
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     new_width = round(width * cos + height * abs(sin))
     new_height = round(height * cos + width * abs(sin))
-    centre, new_centre = np.array([width - 1, height - 1]) / 2, None
+    centre = np.array([width - 1, height - 1]) / 2
     new_centre = np.array([new_width - 1, new_height - 1]) / 2
     rotation = np.array([[cos, -sin], [sin, cos]])
     origin = np.column_stack((rotation, centre - rotation @ new_centre))
-    picture = cv2.warpAffine(
-        strength,
-        origin,
-        (new_width, new_height),
-        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-        borderMode=cv2.BORDER_CONSTANT,
-        borderValue=0,
+
+    def turn_picture(picture: Grey) -> Grey:
+        turned_one = cv2.warpAffine(
+            picture,
+            origin,
+            (new_width, new_height),
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_CONSTANT,
+            borderValue=0,
+        )
+        return np.asarray(turned_one, np.uint8)
+
+    matrix = _compose(view.frame.matrix, origin)
+    return replace(
+        view,
+        frame=Frame(matrix=matrix, width=new_width, height=new_height),
+        dark=turn_picture(view.dark),
+        light=None if view.light is None else turn_picture(view.light),
     )
-    matrix = _compose(frame.matrix, origin)
-    return Frame(matrix=matrix, width=new_width, height=new_height), np.asarray(picture, np.uint8)
 
 
 def measure_skew(marks: Marks, size: float) -> float:

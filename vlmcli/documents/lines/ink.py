@@ -22,6 +22,12 @@ _FAINTEST = 0.16
 """Ink fainter than this share of the page's ink is show-through or texture."""
 _CONTRAST_FLOOR = 26
 """Contrast out of 255 below which nothing is called ink."""
+_COARSE = 4
+_GROUND_WINDOW = 9
+"""Coarse pixels: 36 px, so that a bar of one line's height is its own ground."""
+_TINTED = 0.8
+"""Share of the paper's brightness below which an area is tinted."""
+_TINTED_LEAST = 0.002
 THRESHOLD = 100
 """Strength at which a pixel is ink."""
 
@@ -59,6 +65,32 @@ def ink_strength(grey: Grey) -> Grey:
     height, width = grey.shape
     wide = cv2.resize(threshold, (width, height), interpolation=cv2.INTER_LINEAR)
     return np.asarray(cv2.divide(contrast, wide, scale=float(THRESHOLD)), np.uint8)
+
+
+def light_strength(grey: Grey) -> Grey | None:
+    """The same for light print on dark or tinted areas; None where the page has no such area.
+
+    The ground is the local median: print covers less than half of it even where it is bold.
+
+    Returns:
+        uint8 (H, W), 0 outside the tinted areas and at least 1 inside.
+    """
+    height, width = grey.shape
+    coarse = np.ascontiguousarray(grey[_COARSE // 2 :: _COARSE, _COARSE // 2 :: _COARSE])
+    if min(coarse.shape) < _GROUND_WINDOW:
+        return None
+    ground = cv2.medianBlur(coarse, _GROUND_WINDOW)
+    tinted = ground < _TINTED * float(np.percentile(ground, 95))
+    if np.count_nonzero(tinted) < _TINTED_LEAST * tinted.size:
+        return None
+    size = (width, height)
+    rise = cv2.subtract(grey, cv2.resize(ground, size, interpolation=cv2.INTER_LINEAR))
+    area = cv2.resize(tinted.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
+    rise *= area
+    peaks = cv2.dilate(_cell_peaks(np.asarray(rise, np.uint8)), np.ones((5, 5), np.uint8))
+    threshold = np.maximum(peaks.astype(np.float32) * 0.5, _CONTRAST_FLOOR).astype(np.uint8)
+    wide = cv2.resize(threshold, size, interpolation=cv2.INTER_LINEAR)
+    return np.asarray(cv2.max(cv2.divide(rise, wide, scale=float(THRESHOLD)), area), np.uint8)
 
 
 def _contrast(grey: Grey) -> Grey:

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.documents.lines.ink import Grey
+from vlmcli.documents.lines.ink import THRESHOLD, Grey
 from vlmcli.documents.lines.marks import Ints, Marks, Mask, label, letter_size
 from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
 from vlmcli.documents.lines.touching import split_touching
@@ -43,11 +43,12 @@ class PageMarks:
     """The commonest letter height in pixels, close to the x-height in running text; 0 if none."""
 
 
-def page_marks(ink: Grey) -> PageMarks:
+def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
     """Letters and rules of a level page.
 
     Args:
-        ink: uint8 (H, W) of 0 and 1.
+        ink: uint8 (H, W) of 0 and 1, the dark ink.
+        light: uint8 (H, W), strength of light ink in tinted areas, 0 elsewhere; None for none.
     """
     raw, labels = label(ink)
     size = letter_size(raw)
@@ -68,9 +69,44 @@ def page_marks(ink: Grey) -> PageMarks:
         letters = replace(letters, doubtful=wide[y[ids], x[ids]] > 0)
     letters = split_touching(letters, ids + 1, labels, size)
     dashes, dashed = _dashed_rules(letters, size)
-    return PageMarks(
-        letters=letters.take(~dashes), horizontal=horizontal + dashed, vertical=vertical, size=size
-    )
+    letters = letters.take(~dashes)
+    if light is not None:
+        letters = letters.joined(_light_letters(light, size))
+    return PageMarks(letters=letters, horizontal=horizontal + dashed, vertical=vertical, size=size)
+
+
+def _light_letters(strength: Grey, size: float) -> Marks:
+    """Letters of light print, dots and dashes included.
+
+    A letter has nothing light right above or below it; the texture of a picture has, and is marked
+    doubtful.
+    """
+    # Print stands on a ground several letters wide, unlike the counters of a fat heading.
+    ground = np.ones((max(1, round(0.45 * size)), max(1, round(1.25 * size))), np.uint8)
+    area = np.ascontiguousarray(strength[2::4, 2::4] > 0).view(np.uint8)
+    area = cv2.morphologyEx(area, cv2.MORPH_OPEN, ground)
+    whole = (strength.shape[1], strength.shape[0])
+    light = (strength >= THRESHOLD).view(np.uint8)
+    light &= cv2.resize(area, whole, interpolation=cv2.INTER_NEAREST)
+    marks, _ = label(light, inverted=True)
+    fits = (marks.height <= 5 * size) & (marks.width <= 14 * size) & (marks.area >= 3)
+    marks = marks.take(fits)
+    if not len(marks):
+        return marks
+    total = cv2.integral(light)
+    height = len(light)
+    x0, x1 = marks.x0.astype(np.int64), marks.x1.astype(np.int64)
+    reach = max(2, round(0.25 * size))
+    lit = np.zeros(len(marks))
+    for start, stop in (
+        (marks.y0.astype(np.int64) - reach, marks.y0.astype(np.int64)),
+        (marks.y1.astype(np.int64), marks.y1.astype(np.int64) + reach),
+    ):
+        start, stop = np.clip(start, 0, height), np.clip(stop, 0, height)
+        inside = total[stop, x1] - total[start, x1] - total[stop, x0] + total[start, x0]
+        lit = np.maximum(lit, inside)
+    blocky = marks.area > 0.8 * marks.width * marks.height
+    return replace(marks, doubtful=blocky | (lit > 0.12 * reach * marks.width))
 
 
 def _is_large(marks: Marks, size: float) -> Mask:

@@ -7,7 +7,7 @@ XY-cut of Nagy and Seth (1984), with the cuts across chosen by column structure 
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,8 @@ _PROSE = 17.0
 """Letter sizes from which the lines of a column are prose: some 20 characters."""
 _BREAK = 6.0
 """White across all columns, in letter sizes, that ends a band: two to three empty lines."""
+_INITIAL = 1.9
+"""Height of an initial in the letter sizes of the lines that it stands beside, at least."""
 _DEEPEST = 12
 
 
@@ -31,6 +33,8 @@ class Placed:
     block: int
     row: int
     cell: int | None
+    glued: bool
+    """An initial: the next piece continues its word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +59,38 @@ def reading_order(pieces: Sequence[Piece], rules: Sequence[Rule]) -> list[Placed
     """
     if not pieces:
         return []
+    lowered = [_lowered(piece, pieces) for piece in pieces]
+    originals = {id(one): piece for one, piece in zip(lowered, pieces, strict=True)}
     placed = []
     row = 0
-    for block, cells in enumerate(_order(list(pieces), rules, _DEEPEST)):
+    for block, cells in enumerate(_order(lowered, rules, _DEEPEST)):
         first = cells[0].row
         for cell in cells:
-            for piece in cell.pieces:
-                at = row + cell.row - first
-                placed.append(Placed(piece=piece, block=block, row=at, cell=cell.cell))
+            at = row + cell.row - first
+            for one in cell.pieces:
+                piece = originals[id(one)]
+                glued = piece is not one
+                placed.append(Placed(piece=piece, block=block, row=at, cell=cell.cell, glued=glued))
         row += cells[-1].row - first + 1
     return placed
+
+
+def _lowered(piece: Piece, pieces: Sequence[Piece]) -> Piece:
+    """An initial several lines high, as if it were a letter of the first line beside it."""
+    if piece.letters > 1:
+        return piece
+    beside = [
+        p
+        for p in pieces
+        if p.size * _INITIAL <= piece.size
+        and -0.5 * p.size <= p.x0 - piece.x1 <= 2.5 * p.size
+        and piece.foot - piece.base.ascent <= p.foot <= piece.foot + 0.5 * p.size
+    ]
+    if len(beside) < 2:
+        return piece
+    first = min(beside, key=lambda p: p.foot)
+    base = replace(piece.base, offset=piece.base.offset + first.foot - piece.foot)
+    return replace(piece, size=first.size, base=base)
 
 
 def _order(pieces: list[Piece], rules: Sequence[Rule], depth: int) -> list[_Block]:

@@ -44,7 +44,7 @@ class Piece:
 class _Bands:
     """The lines of rows as arrays; rows grow as they take marks."""
 
-    def __init__(self, rows: Rows, chosen: list[int]) -> None:
+    def __init__(self, rows: Rows, chosen: list[int], size: float) -> None:
         self.members = [rows.members[row] for row in chosen]
         self.size = rows.size[chosen]
         self.x0, self.x1 = rows.x0[chosen], rows.x1[chosen]
@@ -54,6 +54,10 @@ class _Bands:
         ]
         self.curve = np.array([(b.centre, b.offset, b.slope, b.bend) for b in self.base])
         self.ascent = np.array([b.ascent for b in self.base])
+        self.inverted = rows.inverted[chosen]
+        # A lone initial must not gather dirt from as far as a heading gathers its dots.
+        few = np.array([len(members) <= 2 for members in self.members])
+        self.unit = np.where(few, np.minimum(self.size, 1.5 * size), self.size)
         self.extra: list[list[int]] = [[] for _ in chosen]
 
     def best(
@@ -74,9 +78,10 @@ class _Bands:
         rise = (
             (y0 + y1) / 2 - self.curve[:, 1] - along * (self.curve[:, 2] + along * self.curve[:, 3])
         )
-        beside = np.maximum(0, np.maximum(self.x0 - x1, x0 - self.x1)) / self.size
+        beside = np.maximum(0, np.maximum(self.x0 - x1, x0 - self.x1)) / self.unit
         off = np.maximum(0, np.maximum(-self.ascent - rise, rise)) / self.size
         fits = (beside <= np.reshape(reach, (-1, 1))) & (y1 - y0 <= 1.5 * self.size)
+        fits &= marks.inverted[some, None] == self.inverted
         fits &= (rise >= -self.ascent - _ABOVE * self.size) & (rise <= _BELOW * self.size)
         score = np.where(fits, off + 0.5 * beside, np.inf)
         row = np.argmin(score, axis=1)
@@ -108,7 +113,7 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
     alone = few
     if many:
         members = np.concatenate([rows.members[row] for row in few]) if few else small[:0]
-        hosted = _Bands(rows, many).best(marks, members, 0.7)
+        hosted = _Bands(rows, many, size).best(marks, members, 0.7)
         host = dict(zip(members.tolist(), hosted.tolist(), strict=True))
         alone = [row for row in few if not _is_bit(rows, row, host, size)]
         bits = [rows.members[row] for row in few if row not in set(alone)]
@@ -116,7 +121,7 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
     chosen = sorted(many + alone)
     if not chosen:
         return []
-    bands = _Bands(rows, chosen)
+    bands = _Bands(rows, chosen, size)
     loose = bands.take(marks, loose, bands.best(marks, loose, _BESIDE))
     _take_runs(marks, loose, bands, size)
     return [
@@ -161,14 +166,26 @@ def _is_text(marks: Marks, bands: _Bands, row: int, size: float) -> bool:
         return False
     if len(members) <= 3 and bool(marks.doubtful[members].all()):
         return False
+    spread = float(np.median(np.abs(height - own))) / own
+    if bands.inverted[row] and not _is_clear(marks, bands, row, spread):
+        return False
     if len(members) <= 2:
         # A folio, an item's number, a lone initial; not a stain, a bar or a stroke of a pen.
         fill = marks.area[members] / (width * height)
         shaped = (height <= 6.5 * width) & (width <= 2.2 * height) & (fill < 0.97)
         return bool(own >= 0.55 * size and np.all(fill >= 0.15) and np.any(shaped))
-    spread = float(np.median(np.abs(height - own))) / own
     covered = float(width.sum()) / max(1.0, float(bands.x1[row] - bands.x0[row]))
     return spread <= 0.5 and covered >= 0.22
+
+
+def _is_clear(marks: Marks, bands: _Bands, row: int, spread: float) -> bool:
+    """Whether light marks are print beyond doubt: the texture of photographs has many a row."""
+    members = bands.members[row]
+    if len(members) < 3 or spread > 0.35 or float(marks.doubtful[members].mean()) > 0.25:
+        return False
+    x = (marks.x0[members] + marks.x1[members]) / 2
+    off = np.abs(marks.y1[members] - bands.base[row].at(x))
+    return float(np.median(off)) <= 0.12 * float(bands.size[row])
 
 
 def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:
@@ -187,7 +204,7 @@ def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:
         base=base,
         size=size,
         letters=len(bands.members[row]),
-        inverted=bool(marks.inverted[bands.members[row][0]]),
+        inverted=bool(bands.inverted[row]),
     )
 
 

@@ -41,6 +41,11 @@ class Rows:
         return len(self.members)
 
     @property
+    def inverted(self) -> Mask:
+        """Which rows are light on dark."""
+        return np.array([self.marks.inverted[chosen[0]] for chosen in self.members], bool)
+
+    @property
     def top(self) -> Floats:
         """Upper limit of the two ends."""
         return np.minimum(self.left[:, 0], self.right[:, 0])
@@ -123,6 +128,7 @@ def neighbours(phrases: Rows) -> tuple[Ints, Ints]:
     )
     gap = phrases.x0[j] - phrases.x1[i]
     fits = (common >= 0.3 * least) & (gap > -0.5 * least)
+    fits &= phrases.inverted[i] == phrases.inverted[j]
     # A comma that passed for a letter must not hide the word behind it.
     few = np.array([len(chosen) <= 2 for chosen in phrases.members])
     dwarf = phrases.size[i] < phrases.size[j]
@@ -154,7 +160,9 @@ def _small(marks: Marks, i: Ints, j: Ints, size: float) -> Mask:
     """Dots, accents, dashes: marks much lower than most of their neighbours."""
     height = marks.height
     apart = -overlap(marks.y0[i], marks.y1[i], marks.y0[j], marks.y1[j])
-    beside = apart < 0.5 * np.minimum(height[i], height[j]) + 0.15 * size
+    beside = (marks.inverted[i] == marks.inverted[j]) & (
+        apart < 0.5 * np.minimum(height[i], height[j]) + 0.15 * size
+    )
     owner = np.concatenate((i[beside], j[beside]))
     beheld = height[np.concatenate((j[beside], i[beside]))]
     usual = grouped_median(owner, beheld, len(marks))

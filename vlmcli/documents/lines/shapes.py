@@ -35,6 +35,8 @@ class TextLine:
     """Printed line of the page, counted in reading order: lines with one number print as one."""
     cell: int | None = None
     """Place in the row where the row has several cells."""
+    glued: bool = False
+    """An initial several lines high: the next line's text follows without a space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +52,4 @@ class LineCrop:
     block: int
     row: int
     cell: int | None
+    glued: bool = False

@@ -1,7 +1,7 @@
 """Page text from the texts of its lines."""
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Protocol
 
 CELL_GAP = "  "
@@ -15,6 +15,8 @@ class _Placed(Protocol):
     def row(self) -> int: ...
     @property
     def cell(self) -> int | None: ...
+    @property
+    def glued(self) -> bool: ...
 
 
 def join_text(lines: Sequence[_Placed], texts: Sequence[str]) -> str:
@@ -24,7 +26,7 @@ def join_text(lines: Sequence[_Placed], texts: Sequence[str]) -> str:
     space. Lines without text leave no trace.
 
     Args:
-        lines: lines in reading order; anything with `block`, `row` and `cell`.
+        lines: lines in reading order; anything with `block`, `row`, `cell` and `glued`.
         texts: the text of each.
     """
     filled = [
@@ -34,12 +36,14 @@ def join_text(lines: Sequence[_Placed], texts: Sequence[str]) -> str:
     ]
     blocks = []
     for _, block in groupby(filled, key=lambda pair: pair[0].block):
-        rows = []
-        for _, row in groupby(block, key=lambda pair: pair[0].row):
-            cells = [
-                " ".join(text for _, text in cell)
-                for _, cell in groupby(row, key=lambda pair: pair[0].cell)
-            ]
-            rows.append(CELL_GAP.join(cells))
+        rows = [_join_row(list(row)) for _, row in groupby(block, key=lambda pair: pair[0].row)]
         blocks.append("\n".join(rows))
     return "\n\n".join(blocks)
+
+
+def _join_row(row: Sequence[tuple[_Placed, str]]) -> str:
+    text = row[0][1]
+    for (before, _), (line, following) in pairwise(row):
+        gap = "" if before.glued else " " if before.cell == line.cell else CELL_GAP
+        text += gap + following
+    return text

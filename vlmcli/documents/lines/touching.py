@@ -3,15 +3,19 @@
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.documents.lines.marks import Ints, Marks, marks_from
-from vlmcli.documents.lines.pairs import grouped_median, row_pairs
+from vlmcli.documents.lines.marks import Ints, Marks, Mask, marks_from
 
 _TALL = 2.55
 """Height in usual letter heights from which a mark spans two lines: from the top of the upper
 line's x-height to the foot of the lower line is more than 3, the tallest letter with accent 2.4."""
 _NECK = 0.55
 """Widest neck in letter sizes; the stem of an initial that is three lines tall is wider."""
-_MOST_LINES = 4
+_AROUND = 3.0
+"""Letter sizes on either side within which neighbours tell where the lines are."""
+
+_Ink = npt.NDArray[np.bool_]
+_Box = tuple[int, int, int, int, int]
+"""x0, y0, x1, y1, area."""
 
 
 def split_touching(letters: Marks, ids: Ints, labels: npt.NDArray[np.int32], size: float) -> Marks:
@@ -23,55 +27,76 @@ def split_touching(letters: Marks, ids: Ints, labels: npt.NDArray[np.int32], siz
         labels: int32 (H, W).
         size: the commonest letter height in pixels.
     """
-    height = letters.height
-    tall = np.flatnonzero((height >= _TALL * size) & (height <= 10 * size))
-    if not tall.size:
-        return letters
-    usual = _usual_height(letters, size)
+    tall = np.flatnonzero((letters.height >= _TALL * size) & (letters.height <= 10 * size))
+    shaped = letters.take(letters.height >= 0.6 * size)
     kept = np.ones(len(letters), bool)
-    boxes: list[tuple[int, int, int, int, int]] = []
+    boxes: list[_Box] = []
     for mark in tall.tolist():
-        if usual[mark] <= 0 or height[mark] < _TALL * usual[mark]:
-            continue
         x0, y0 = int(letters.x0[mark]), int(letters.y0[mark])
-        window = labels[y0 : int(letters.y1[mark]), x0 : int(letters.x1[mark])]
-        pieces = _cut(window == ids[mark], usual[mark], _MOST_LINES)
+        x1, y1 = int(letters.x1[mark]), int(letters.y1[mark])
+        pieces = _cut(labels[y0:y1, x0:x1] == ids[mark], (x0, y0), shaped, size)
         if len(pieces) > 1:
             kept[mark] = False
-            boxes += [(x0 + a, y0 + b, x0 + c, y0 + d, n) for a, b, c, d, n in pieces]
+            boxes += pieces
     if not boxes:
         return letters
     return letters.take(kept).joined(marks_from(np.array(boxes, np.float64)))
 
 
-def _usual_height(letters: Marks, size: float) -> npt.NDArray[np.float64]:
-    """Median height of the letters beside each, 0 where there are none."""
-    shaped = np.flatnonzero(letters.height >= 0.6 * size)
-    some = letters.take(shaped)
-    i, j = row_pairs(
-        some.x0, some.y0, some.x1, some.y1, reach=np.full(len(some), 3 * size), stripe=4 * size
-    )
-    medians = grouped_median(np.concatenate((i, j)), some.height[np.concatenate((j, i))], len(some))
-    usual = np.zeros(len(letters))
-    usual[shaped] = medians
-    return usual
+def _cut(ink: _Ink, corner: tuple[int, int], letters: Marks, size: float) -> list[_Box]:
+    """Boxes of the parts into which a mark falls, from top to bottom; one if it has no neck.
 
-
-def _cut(
-    ink: npt.NDArray[np.bool_], usual: float, most: int
-) -> list[tuple[int, int, int, int, int]]:
-    """Boxes (x0, y0, x1, y1, area) of the ink, cut at its narrowest level if it has a neck."""
-    height = ink.shape[0]
-    if height >= _TALL * usual and most > 1:
-        profile = ink.sum(axis=1)
-        low, high = round(0.25 * height), round(0.75 * height)
-        smooth = np.convolve(profile, np.ones(3) / 3, mode="same")[low:high]
-        neck = low + int(np.argmin(smooth))
-        if profile[neck] <= _NECK * usual:
-            upper = _cut(ink[:neck], usual, most - 1)
-            lower = _cut(ink[neck:], usual, most - 1)
-            return upper + [(a, b + neck, c, d + neck, n) for a, b, c, d, n in lower]
+    Args:
+        ink: the mark's own pixels.
+        corner: page position of its upper left pixel.
+        letters: marks that tell where lines are.
+        size: the commonest letter height.
+    """
+    height, width = ink.shape
+    x0, y0 = corner
+    if height >= _TALL * size:
+        near = letters.take(_beside(letters, x0, y0, x0 + width, y0 + height, size))
+        level = _neck(ink, near, y0)
+        if level is not None:
+            return _cut(ink[:level], corner, letters, size) + _cut(
+                ink[level:], (x0, y0 + level), letters, size
+            )
     ys, xs = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
     if not ys.size:
         return []
-    return [(int(xs[0]), int(ys[0]), int(xs[-1]) + 1, int(ys[-1]) + 1, int(ink.sum()))]
+    return [
+        (
+            x0 + int(xs[0]),
+            y0 + int(ys[0]),
+            x0 + int(xs[-1]) + 1,
+            y0 + int(ys[-1]) + 1,
+            int(np.count_nonzero(ink)),
+        )
+    ]
+
+
+def _beside(letters: Marks, x0: int, y0: int, x1: int, y1: int, size: float) -> Mask:
+    """Lower marks that stand beside a box."""
+    found = (letters.x0 < x1 + _AROUND * size) & (letters.x1 > x0 - _AROUND * size)
+    found &= (letters.y0 < y1) & (letters.y1 > y0)
+    return np.asarray(found & (letters.height <= 0.62 * (y1 - y0)))
+
+
+def _neck(ink: _Ink, near: Marks, top: int) -> int | None:
+    """Row of the mark at which to cut it: its narrowest between two lines; None if it is one."""
+    height = len(ink)
+    if not len(near) or height < _TALL * float(np.median(near.height)):
+        return None
+    usual = float(np.median(near.height))
+    middle = (near.y0 + near.y1) / 2 - top
+    upper, lower = middle < 0.45 * height, middle > 0.55 * height
+    if not upper.any() or not lower.any():
+        return None
+    low = round(float(np.median(near.y1[upper])) - top)
+    high = round(float(np.median(near.y0[lower])) - top)
+    low, high = max(1, min(low, high)), min(height - 1, max(low, high) + 1)
+    if low >= high:
+        return None
+    profile = np.count_nonzero(ink[low:high], axis=1)
+    at = int(np.argmin(profile))
+    return low + at if profile[at] <= _NECK * usual else None
