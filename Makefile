@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/vlmcli ocr --text-layer ignore samples/scan.tiff
+	$(BIN)/vlmcli ocr --text-layer ignore samples/scan.pdf
 
 test: $(STAMP)
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
