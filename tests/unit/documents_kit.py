@@ -52,6 +52,7 @@ def pages_pdf(
     page: bytes = b"/MediaBox[0 0 300 400]",
     resources: bytes = b"",
     extra: Sequence[bytes] = (),
+    fonts: bytes = b"",
     trailer: bytes = b"",
 ) -> bytes:
     """One page for each content stream. Object 3 is Helvetica as /F, `extra` follows from 4."""
@@ -65,8 +66,8 @@ def pages_pdf(
     ]
     for content in contents:
         objects.append(
-            b"<</Type/Page/Parent 2 0 R%s/Contents %d 0 R/Resources<</Font<</F 3 0 R>>%s>>>>"
-            % (page, len(objects) + 2, resources)
+            b"<</Type/Page/Parent 2 0 R%s/Contents %d 0 R/Resources<</Font<</F 3 0 R%s>>%s>>>>"
+            % (page, len(objects) + 2, fonts, resources)
         )
         objects.append(stream(content))
     return pdf_bytes(objects, trailer)

@@ -178,35 +178,49 @@ def test_an_invisible_layer_that_lacks_lines_is_not(tmp_path):
     assert ocr_page(tmp_path, lines, lines[:16]).reason == "uncovered"
 
 
-def fonts(tmp_path, to_unicode):
-    """A page in a font whose glyphs mean what `to_unicode` says, or nothing."""
+def drawn_font(to_unicode):
+    """Objects 4 to 6: a font of drawn glyphs that mean what `to_unicode` says."""
+    meaning = b"\n".join(b"<%02x> <%04x>" % pair for pair in to_unicode.items())
     cmap = (
-        b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap "
-        b"1 begincodespacerange <00> <ff> endcodespacerange\n"
-        b"%d beginbfchar\n%s\nendbfchar endcmap end end"
-        % (len(to_unicode), b"\n".join(b"<%02x> <%04x>" % pair for pair in to_unicode.items()))
+        b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap\n"
+        b"/CMapName /X def 1 begincodespacerange <00> <ff> endcodespacerange\n"
+        b"%d beginbfchar\n%s\nendbfchar endcmap end end" % (len(to_unicode), meaning)
     )
     font = (
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding<</Type/Encoding"
-        b"/Differences[65/g1/g2/g3/g4]>>/ToUnicode 4 0 R/FirstChar 65/LastChar 68"
-        b"/Widths[600 600 600 600]>>"
+        b"<</Type/Font/Subtype/Type3/FontBBox[0 0 1000 1000]/FontMatrix[0.001 0 0 0.001 0 0]"
+        b"/CharProcs<</qa 5 0 R/qb 5 0 R/qc 5 0 R/qd 5 0 R>>"
+        b"/Encoding<</Differences[65/qa/qb/qc/qd]>>"
+        b"/FirstChar 65/LastChar 68/Widths[600 600 600 600]/Resources<<>>%s>>"
+        % (b"/ToUnicode 4 0 R" if to_unicode else b"")
     )
-    return stream(cmap), font
+    glyph = b"600 0 0 0 500 700 d1 0 0 150 700 re f 350 0 150 700 re f 0 300 500 100 re f"
+    return [stream(cmap), stream(glyph), font]
+
+
+MEANT = {65: 0x61, 66: 0x62, 67: 0x63, 68: 0x64}
 
 
 @pytest.mark.parametrize(
-    ("meaning", "text", "sound"),
+    ("meaning", "sound"),
     [
-        ({65: 0x61, 66: 0x62, 67: 0x63, 68: 0x64}, b"ABCD", True),
-        ({65: 0x61, 66: 0x62, 67: 0xE123, 68: 0x64}, b"ABCD", False),
-        ({65: 0x61, 66: 0x62, 67: 0xFFFD, 68: 0x64}, b"ABCD", False),
-        ({65: 0x61, 66: 0x62, 67: 0x03, 68: 0x64}, b"ABCD", False),
+        (MEANT, True),
+        (MEANT | {67: 0xE123}, False),
+        (MEANT | {67: 0xFFFD}, False),
     ],
+    ids=["meant", "private", "replacement"],
 )
-def test_glyphs_without_a_meaning_make_a_layer_unsound(meaning, text, sound):
-    said = "".join(chr(meaning[code]) for code in text)
-    layer = layer_of([said] * 20)
-    assert textlayer._is_unmapped(textlayer._clean(layer.fragments)) == (not sound)
+def test_glyphs_without_a_meaning_make_a_layer_unsound(tmp_path, meaning, sound):
+    content = b"".join(
+        b"BT /G 11 Tf 60 %d Td (ABCDBA ADDA) Tj ET " % (700 - 16 * n) for n in range(20)
+    )
+    verdict = verdict_of(
+        tmp_path,
+        content,
+        extra=drawn_font(meaning),
+        fonts=b"/G 6 0 R",
+    )
+    assert verdict.sound == sound, verdict.reason
+    assert sound or verdict.reason == "unmapped"
 
 
 def layer_of(texts, *, width=600, height=800):
@@ -225,7 +239,8 @@ def layer_of(texts, *, width=600, height=800):
 def test_one_unknown_icon_among_words_is_bearable():
     texts = [*sentences(12), "\ue0a1 Telephone"]
     assert not textlayer._is_unmapped(textlayer._clean(layer_of(texts).fragments))
-    assert textlayer._is_unmapped(textlayer._clean(layer_of(["(cid:17)(cid:4)"]).fragments))
+    for lost in ("(cid:17)(cid:4)", "wo\x03rd", "wo\ufffdd", "\ue000\ue001", "\ue0a1 \ue0a2 x"):
+        assert textlayer._is_unmapped(textlayer._clean(layer_of([lost]).fragments))
 
 
 @pytest.mark.parametrize(
