@@ -62,7 +62,6 @@ class _Page:
     attempt: int = 1
     prepared: PreparedPage | None = None
     job: PageJob | None = None
-    deadline: float | None = None
 
 
 class OcrJob:
@@ -114,6 +113,9 @@ class OcrJob:
         self._order = InOrder()
         self._bytes_in_flight = 0
         self._bytes_in_reader = 0
+        self._in_reader: dict[int, _Page] = {}
+        self._first_since = 0.0
+        """When the first page of `_in_reader` became the first."""
         self._num_announced = 0
         self.tally = Tally()
 
@@ -319,8 +321,9 @@ class OcrJob:
         )
         page.prepared = replace(prepared, picture=None)
         page.job = job
-        if self._options.page_timeout is not None:
-            page.deadline = time.monotonic() + self._options.page_timeout
+        if not self._in_reader:
+            self._first_since = time.monotonic()
+        self._in_reader[job.key] = page
         self._bytes_in_reader += job.nbytes
         self._reader.submit(job)
 
@@ -336,24 +339,35 @@ class OcrJob:
                 page.identity, page.prepared, reading, crops=page.job.crops, model=self._model
             )
             self._finish(page, record)
-        self._abort_late_pages(self._reader)
+        self._abort_late_page(self._reader)
 
-    def _abort_late_pages(self, reader: Reader) -> None:
-        now = time.monotonic()
-        late = [page for page in self._pages.values() if page.deadline and now > page.deadline]
-        for page in late:
-            reader.abort(page.task.serial)
-            message = f"not read within {self._options.page_timeout:g} s"
-            record = page.identity.failed(
-                "timeout", message, attempts=page.attempt, status="timeout"
-            )
-            self._finish(page, record)
+    def _abort_late_page(self, reader: Reader) -> None:
+        """Give up the page that has been in the reader longest, if it has been first for too long.
+
+        The time of the pages behind it does not run: they may just be waiting for their turn.
+        """
+        timeout = self._options.page_timeout
+        if timeout is None or not self._in_reader:
+            return
+        if time.monotonic() - self._first_since <= timeout:
+            return
+        page = next(iter(self._in_reader.values()))
+        reader.abort(page.task.serial)
+        message = f"not read within {timeout:g} s"
+        self._finish(
+            page,
+            page.identity.failed("timeout", message, attempts=page.attempt, status="timeout"),
+        )
 
     def _finish(self, page: _Page, record: PageRecord) -> None:
-        del self._pages[page.task.serial]
+        serial = page.task.serial
+        del self._pages[serial]
         self._bytes_in_flight -= page.cost
         if page.job is not None:
             self._bytes_in_reader -= page.job.nbytes
+            if serial == next(iter(self._in_reader)):
+                self._first_since = time.monotonic()
+            del self._in_reader[serial]
         self._on_record(record)
         self._file(page.key, record)
         if record.is_failed and self._options.fail_fast:

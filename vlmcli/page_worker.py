@@ -1,11 +1,13 @@
 """The inside of a page worker: a loop that opens documents and prepares pages, one task at a time.
 
-Runs in a child process of `workers.WorkerPool`; ends when the other side of its connection is gone.
-Keeps the last document open, nothing else.
+Runs in a child process of `workers.WorkerPool`; ends when the other side of its connection is gone,
+on Linux even in the middle of a page. Keeps the last document open, nothing else.
 """
 
 import contextlib
+import ctypes
 import signal
+import sys
 from multiprocessing.connection import Connection
 
 import cv2
@@ -14,6 +16,8 @@ from vlmcli.documents.prepare import prepare_page
 from vlmcli.documents.source import Document, Source, open_document
 from vlmcli.errors import VlmcliError
 from vlmcli.workers import READY, Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
+
+_PR_SET_PDEATHSIG = 1
 
 
 class _OpenDocuments:
@@ -49,7 +53,7 @@ def answer(documents: _OpenDocuments, task: Task) -> Outcome:
 
 def main(fd: int) -> None:
     """Serve tasks from the socket `fd` until its other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
     cv2.setNumThreads(1)
     connection = Connection(fd)
     documents = _OpenDocuments()
@@ -57,3 +61,9 @@ def main(fd: int) -> None:
         connection.send(READY)
         while True:
             connection.send(answer(documents, connection.recv()))
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process with its parent: a page can take minutes to render."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

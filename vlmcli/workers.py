@@ -1,8 +1,9 @@
 """Page workers: processes that open documents and prepare pages, supervised from here.
 
 A page that crashes, hangs or devours its process costs that page, not the job. Workers are plain
-child processes on a socket pair (no multiprocessing start-up tricks): they end by themselves when
-this process dies, whatever killed it. What a worker does with a task is `page_worker`'s business.
+child processes on a socket pair (no multiprocessing start-up tricks), started when there is work
+for them: they end by themselves when this process dies, whatever killed it. What a worker does with
+a task is `page_worker`'s business.
 """
 
 import math
@@ -21,9 +22,17 @@ from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
 
-_CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
+_CHILD = """\
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = {path!r}
+from vlmcli.page_worker import main
+main({fd})
+"""
+"""Ctrl-C reaches the whole process group, but what becomes of the workers is decided here."""
 READY = "ready"
 """What a worker says once, when it can take tasks."""
+_NOT_STARTED = "a page worker could not start; is the installation complete?"
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -122,7 +131,7 @@ class WorkerPool:
     """A few workers behind one queue. Not thread-safe: one thread submits and collects.
 
     Args:
-        jobs: number of processes.
+        jobs: most processes at a time; one more is started when all others are busy.
         timeout: seconds that a task may take before its worker is killed; None for ever.
         depth: tasks that a worker holds at a time, so that it need not wait for the next one.
     """
@@ -130,11 +139,14 @@ class WorkerPool:
     def __init__(self, jobs: int, *, timeout: float | None = None, depth: int = 2) -> None:
         self._timeout = math.inf if timeout is None else timeout
         self._depth = depth
-        self._workers = [_Worker() for _ in range(max(1, jobs))]
+        self._jobs = max(1, jobs)
+        self._workers: list[_Worker] = []
 
     def can_take(self) -> bool:
         """Whether `submit` would find a worker with room."""
-        return any(len(worker.tasks) < self._depth for worker in self._workers)
+        return len(self._workers) < self._jobs or any(
+            len(worker.tasks) < self._depth for worker in self._workers
+        )
 
     @property
     def num_pending(self) -> int:
@@ -143,12 +155,13 @@ class WorkerPool:
 
     def submit(self, task: Task) -> None:
         """Give the task to the least busy worker. Callers ask `can_take` first."""
-        worker = min(self._workers, key=lambda worker: len(worker.tasks))
+        worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
+        if worker is None or (worker.tasks and len(self._workers) < self._jobs):
+            worker = _Worker()
+            self._workers.append(worker)
         if not worker.send(task, self._timeout):
             # It died while idle: there is nothing to answer for, a new one takes the task.
-            fresh = self._replace(worker)
-            if not fresh.send(task, self._timeout):
-                raise RuntimeError("a page worker died at once; is the installation complete?")
+            self._send(self._replace(worker), task)
 
     def collect(self, timeout: float | None) -> Sequence[tuple[Task, Outcome]]:
         """Answers that are there, waiting up to `timeout` seconds for the first one."""
@@ -178,6 +191,8 @@ class WorkerPool:
             answer: Any = worker.connection.recv()
         except (EOFError, OSError):
             status = worker.process.wait()
+            if status > 0 and not worker.is_ready:
+                raise RuntimeError(_NOT_STARTED) from None
             message = f"the page worker died ({_describe(status)})"
             return self._fail(worker, Failure(kind="died", message=message))
         if answer == READY:
@@ -192,7 +207,8 @@ class WorkerPool:
         answers: list[tuple[Task, Outcome]] = []
         for worker in list(self._workers):
             if worker.tasks and time.monotonic() >= worker.deadline:
-                message = f"not rendered within {self._timeout:g} s"
+                done = "opened" if isinstance(worker.tasks[0], OpenTask) else "rendered"
+                message = f"not {done} within {self._timeout:g} s"
                 answers += self._fail(worker, Failure(kind="timeout", message=message))
         return answers
 
@@ -202,8 +218,12 @@ class WorkerPool:
         waiting = list(worker.tasks)
         fresh = self._replace(worker)
         for task in waiting:
-            fresh.send(task, self._timeout)
+            self._send(fresh, task)
         return [(first, failure)]
+
+    def _send(self, fresh: _Worker, task: Task) -> None:
+        if not fresh.send(task, self._timeout):
+            raise RuntimeError(_NOT_STARTED)
 
     def _replace(self, worker: _Worker) -> _Worker:
         worker.kill()

@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from scans import write_pages
 from vlmcli.errors import ExitCode, InputError, PageError
 from vlmcli.options import OcrOptions
 from vlmcli.pipeline import run_ocr
+from vlmcli.reading import CropText, PageReading
 from vlmcli.report import JobSummary, NullReporter
 
 
@@ -28,6 +31,20 @@ def run(reader: FakeReader, *inputs: Path, **options: Any) -> tuple[JobSummary, 
         make_reader=lambda checkpoint, options: reader,
     )
     return summary, [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+
+class SlowReader(FakeReader):
+    """Reads one page after the other, each in 40 seconds by its own clock; some never."""
+
+    clock = 0.0
+
+    def step(self) -> Sequence[PageReading]:
+        self.clock += 40
+        key, (job, _) = next(iter(self.jobs.items()))
+        if key in self.never:
+            return []
+        del self.jobs[key]
+        return [PageReading(key=key, crops=(CropText(text="x", confidence=1.0),) * len(job.crops))]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +82,16 @@ def test_a_page_that_never_ends_is_a_timeout(ten_pages: Path) -> None:
     assert [r["page"] for r in records if r["status"] == "ok"] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
     assert reader.aborted == [4]
     assert summary.exit_code == ExitCode.PARTIAL
+
+
+def test_waiting_for_ones_turn_is_no_timeout(
+    ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = SlowReader(never=frozenset({4}))
+    monkeypatch.setattr("vlmcli.job.time", SimpleNamespace(monotonic=lambda: reader.clock))
+    _, records = run(reader, ten_pages, page_timeout=60.0)
+    late = [record["page"] for record in records if record["status"] == "timeout"]
+    assert len(late) == 1 and reader.clock > 60
 
 
 def test_fail_fast_stops_at_the_first_failure(ten_pages: Path) -> None:

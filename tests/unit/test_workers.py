@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from scans import write_pages
 
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
@@ -76,10 +77,10 @@ def test_an_idle_worker_that_died_is_replaced(tmp_path: Path) -> None:
     source = Source(path=write_pages(tmp_path / "a.pdf", range(1)), name="a.pdf")
     pool = WorkerPool(1)
     try:
+        pool.submit(page_task(source, 0))
+        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage)
         pool._workers[0].process.kill()
         pool._workers[0].process.wait()
-        pool.submit(page_task(source, 0))
-        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage | Failure)
         pool.submit(page_task(source, 0))
         assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage)
     finally:
@@ -100,7 +101,42 @@ def test_a_task_that_takes_too_long_is_cut(tmp_path: Path) -> None:
 
 
 def test_workers_end_with_their_pool(tmp_path: Path) -> None:
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(2)), name="a.pdf")
     pool = WorkerPool(2)
+    for index in range(2):
+        pool.submit(page_task(source, index))
     processes = [worker.process for worker in pool._workers]
     pool.close()
+    assert len(processes) == 2
     assert all(process.poll() is not None for process in processes)
+
+
+def test_workers_start_as_they_are_needed(tmp_path: Path) -> None:
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(5)), name="a.pdf")
+    pool = WorkerPool(2, depth=2)
+    try:
+        counts = []
+        for index in range(4):
+            assert pool.can_take()
+            pool.submit(page_task(source, index))
+            counts.append(len(pool._workers))
+        assert counts == [1, 2, 2, 2]
+        assert not pool.can_take()
+        assert len(collect_all(pool)) == 4
+        pool.submit(page_task(source, 4))
+        assert len(pool._workers) == 2
+    finally:
+        pool.close()
+
+
+def test_a_worker_that_cannot_start_is_no_page_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmcli.workers._CHILD", "raise SystemExit(1)")
+    pool = WorkerPool(1)
+    try:
+        with pytest.raises(RuntimeError, match="could not start"):
+            pool.submit(page_task(Source(path=tmp_path / "a.pdf", name="a.pdf"), 0))
+            collect_all(pool)
+    finally:
+        pool.close()
