@@ -149,36 +149,60 @@ def _blocks(rows: Sequence[Row]) -> list[list[Row]]:
     return blocks
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The fragments of some rows as arrays, row by row; `starts[r]` is the first of row r."""
+
+    starts: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]
+    u0: npt.NDArray[np.float64]
+    u1: npt.NDArray[np.float64]
+    characters: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "_Columns":
+        items = [(number, item) for number, row in enumerate(rows) for item in row]
+        return cls(
+            starts=np.cumsum([0, *(len(row) for row in rows)]),
+            row=np.array([number for number, _ in items]),
+            index=np.array([item.index for _, item in items]),
+            u0=np.array([item.u0 for _, item in items]),
+            u1=np.array([item.u1 for _, item in items]),
+            characters=np.array([len(item.fragment.text) for _, item in items]),
+        )
+
+
 def _find_columns(rows: Sequence[Row]) -> tuple[int, int, float] | None:
     """The longest run of rows that two columns of prose share: first row, last row, gutter."""
     if len(rows) < _PROSE_ROWS:
         return None
     size = median(item.size for row in rows for item in row)
     step = max(size / 4, 0.5)
+    least = round(_GUTTER * size / step)
     covered = _coverage(rows, step)
     start = min(item.u0 for row in rows for item in row)
     stops = _stops(rows)
+    columns = _Columns.of(rows)
     best: tuple[int, int, float] | None = None
+    longest = _PROSE_ROWS - 1
     for first in range(len(rows) - _PROSE_ROWS + 1):
-        if best is not None and len(rows) - first <= best[1] - best[0] + 1:
-            break
-        union = np.zeros_like(covered[0])
+        union = covered[first].copy()
+        gutters = _gaps(union, least)
         for last in range(first, len(rows)):
-            union |= covered[last]
-            gutters = _gaps(union, round(_GUTTER * size / step))
-            if not gutters:
+            following: list[tuple[int, int]] = []
+            if last + 1 < len(rows):
+                union |= covered[last + 1]
+                following = _gaps(union, least)
+            if last - first + 1 > longest and (last in stops or not following):
+                for low, high in gutters:
+                    gutter = start + (low + high) / 2 * step
+                    if _is_prose(columns, first, last, gutter):
+                        best, longest = (first, last, gutter), last - first + 1
+                        break
+            if not following:
                 break
-            longer = last - first > (best[1] - best[0] if best is not None else 1)
-            ends = last in stops or not _gaps(
-                union | covered[last + 1], round(_GUTTER * size / step)
-            )
-            if not (longer and ends):
-                continue
-            for low, high in gutters:
-                gutter = start + (low + high) / 2 * step
-                if _is_prose(rows[first : last + 1], gutter):
-                    best = first, last, gutter
-                    break
+            gutters = following
     return best
 
 
@@ -197,8 +221,8 @@ def _coverage(rows: Sequence[Row], step: float) -> npt.NDArray[np.bool_]:
 def _gaps(covered: npt.NDArray[np.bool_], least: int) -> list[tuple[int, int]]:
     """White runs of at least `least` cells between text on both sides, widest first."""
     cells = np.flatnonzero(covered)
-    white = np.diff(cells) - 1
-    found = [(int(cells[i]) + 1, int(cells[i + 1])) for i in np.flatnonzero(white >= least)]
+    wide = np.flatnonzero(cells[1:] - cells[:-1] > least)
+    found = [(int(cells[i]) + 1, int(cells[i + 1])) for i in wide]
     return sorted(found, key=lambda gap: gap[0] - gap[1])
 
 
@@ -211,19 +235,21 @@ def _stops(rows: Sequence[Row]) -> set[int]:
     }
 
 
-def _is_prose(rows: Sequence[Row], gutter: float) -> bool:
-    """Whether the rows hold two columns of prose beside `gutter`, not cells of a table."""
-    items = sorted((item for row in rows for item in row), key=lambda item: item.index)
-    sides = [item.u1 <= gutter for item in items]
-    switches = sum(before != after for before, after in pairwise(sides))
-    for is_left in (True, False):
-        side = [[item for item in row if (item.u1 <= gutter) == is_left] for row in rows]
-        side = [row for row in side if row]
-        if len(side) < _PROSE_ROWS or switches > max(1, _COLUMN_SWITCHES * len(side)):
+def _is_prose(columns: _Columns, first: int, last: int, gutter: float) -> bool:
+    """Whether rows `first` to `last` hold two columns of prose beside `gutter`, not table cells."""
+    part = slice(columns.starts[first], columns.starts[last + 1])
+    u0, u1, row = columns.u0[part], columns.u1[part], columns.row[part] - first
+    is_left = u1 <= gutter
+    in_stream = is_left[np.argsort(columns.index[part])]
+    switches = np.count_nonzero(in_stream[1:] != in_stream[:-1])
+    for side in (is_left, ~is_left):
+        num_rows = len(np.unique(row[side]))
+        if num_rows < _PROSE_ROWS or switches > max(1, _COLUMN_SWITCHES * num_rows):
             return False
-        width = max(row[-1].u1 for row in side) - min(row[0].u0 for row in side)
-        fill = median(sum(item.u1 - item.u0 for item in row) for row in side) / width
-        characters = median(sum(len(item.fragment.text) for item in row) for row in side)
-        if fill < _PROSE_FILL or characters < _PROSE_CHARACTERS:
+        present = np.bincount(row[side]) > 0
+        widths = np.bincount(row[side], (u1 - u0)[side])[present]
+        characters = np.bincount(row[side], columns.characters[part][side])[present]
+        width = u1[side].max() - u0[side].min()
+        if np.median(widths) < _PROSE_FILL * width or np.median(characters) < _PROSE_CHARACTERS:
             return False
     return True

@@ -155,15 +155,22 @@ def _is_right_to_left(letter: str) -> bool:
 def _clean(fragments: Sequence[Fragment]) -> list[Fragment]:
     """Fragments that say something, each once: shadows and fake bold repeat a text in its place."""
     kept: list[Fragment] = []
-    places: dict[str, list[Fragment]] = {}
+    places: dict[tuple[str, int, int], list[Fragment]] = {}
     for fragment in fragments:
         text = normalise(fragment.text)
         if not text:
             continue
-        twins = places.setdefault(text, [])
+        across = int(fragment.origin[0] / max(fragment.size, 1.0))
+        down = int(fragment.origin[1] / max(fragment.size, 1.0))
+        twins = (
+            twin
+            for x in (across - 1, across, across + 1)
+            for y in (down - 1, down, down + 1)
+            for twin in places.get((text, x, y), ())
+        )
         if any(_overlap(fragment, twin) > 0.7 for twin in twins):
             continue
-        twins.append(fragment)
+        places.setdefault((text, across, down), []).append(fragment)
         kept.append(replace(fragment, text=text))
     return kept
 
