@@ -118,7 +118,9 @@ def _join_crops(
 ) -> tuple[tuple[Line, ...], str]:
     """The lines of a page and its text, from what the crops of its lines say.
 
-    A line's confidence is the geometric mean of its crops', weighted by their lengths.
+    A line's confidence is the geometric mean of its crops', weighted by their lengths. It is
+    rounded once, here, and to two digits: what a crop is batched with changes the seventh digit,
+    and a resumed job batches otherwise than the uninterrupted one whose records it must equal.
     """
     lines: list[Line] = []
     places: list[LineCrop] = []
@@ -151,4 +153,4 @@ def _confidence(answers: Sequence[CropText]) -> float | None:
         return None
     total = sum(length for _, length in known)
     logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
-    return round(math.exp(logs / total), 3)
+    return round(math.exp(logs / total), 2)

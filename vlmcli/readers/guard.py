@@ -182,7 +182,7 @@ def add_seconds(a: Seconds, b: Seconds) -> Seconds:
 
 
 def mean_probability(logprobs: Sequence[float]) -> float | None:
-    """Geometric mean of the probabilities, 0 to 1, to three digits; None without tokens."""
+    """Geometric mean of the probabilities, 0 to 1; None without tokens."""
     if not logprobs:
         return None
-    return round(math.exp(sum(logprobs) / len(logprobs)), 3)
+    return math.exp(sum(logprobs) / len(logprobs))
