@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from degrade import Picture, degrade
+from degrade import Picture, degrade, levels
 from fonts import Face, Kind, has_glyph, list_faces, open_face
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -104,12 +104,23 @@ class LineGenerator:
     def _render(self, text: str, face: Face, profile: str) -> SyntheticLine | None:
         rng = self._random
         size = rng.choice((18, 22, 26, 30, 34, 38, 44))
-        font = open_face(face.path, size, rng.random() < 0.25)
+        shaped = rng.random() < 0.3
+        font = open_face(face.path, size, shaped)
+        features = ["onum"] if shaped and face.path is not None and rng.random() < 0.5 else None
         typed = face.kind == "typewriter" and rng.random() < 0.7
         spread = rng.uniform(-0.02, 0.12) * size if rng.random() < 0.12 and not typed else 0.0
         gap = 1.0 if typed else rng.choice((1.0, 1.0, rng.uniform(0.75, 2.2)))
         stop = rng.choice((1.0, rng.uniform(1.4, 2.3)))
-        places, width = _layout(text, font, spread=spread, gap=gap, stop=1.0 if gap > 1.5 else stop)
+        thin = rng.uniform(0.08, 0.3) * size if profile == "print" and rng.random() < 0.2 else 0.0
+        places, width = _layout(
+            text,
+            font,
+            spread=spread,
+            gap=gap,
+            stop=1.0 if gap > 1.5 else stop,
+            thin=thin,
+            features=features,
+        )
         if width < 2:
             return None
         top, bottom = self._extent(text, font)
@@ -118,8 +129,10 @@ class LineGenerator:
         height = math.ceil(bottom - top)
         image = Image.new("L", (canvas_width, height), 255)
         pen = ImageDraw.Draw(image)
-        self._write(pen, text, places, (margin, -top), font, typed=typed, split=spread != 0.0)
-        self._neighbours(pen, text, (margin, -top), font, 0.45 if typed else 0.25)
+        split = spread != 0.0 or thin != 0.0
+        origin = (margin, -top)
+        self._write(pen, text, places, origin, font, typed=typed, split=split, features=features)
+        self._neighbours(pen, text, (margin, -top), font, 0.25 if typed else 0.15)
         if rng.random() < 0.04:
             row = bottom - top - rng.uniform(0.1, 0.25) * size
             pen.line((margin, row, margin + width, row), fill=0, width=max(1, size // 14))
@@ -138,9 +151,9 @@ class LineGenerator:
         size = float(font.size)
         if bottom - top < 0.45 * size:  # a dash or a dot: no line finder crops that closely
             top, bottom = font.getbbox("x")[1] - 0.2 * size, font.getbbox("x")[3] + 0.1 * size
-        # Tight crops, and loose ones as line finders make them where lines are closely set.
-        most = 0.14 if rng.random() < 0.55 else 0.48
-        return top - rng.uniform(-0.02, most) * size, bottom + rng.uniform(-0.02, most) * size
+        # Crops as line finders make them, and looser ones where lines are closely set.
+        most = 0.24 if rng.random() < 0.8 else 0.48
+        return top - rng.uniform(0.0, most) * size, bottom + rng.uniform(0.0, most) * size
 
     def _write(
         self,
@@ -152,6 +165,7 @@ class LineGenerator:
         *,
         typed: bool,
         split: bool,
+        features: list[str] | None,
     ) -> None:
         """Draw word by word, or glyph by glyph where a typewriter hits unevenly."""
         rng = self._random
@@ -171,7 +185,14 @@ class LineGenerator:
                     y + rng.uniform(-jitter, jitter),
                 )
                 ink = int(rng.random() ** 2 * faint)
-                pen.text(place, text[start:stop], font=font, fill=ink, stroke_width=stroke)
+                pen.text(
+                    place,
+                    text[start:stop],
+                    font=font,
+                    fill=ink,
+                    stroke_width=stroke,
+                    features=features,
+                )
             start = stop
 
     def _neighbours(
@@ -200,15 +221,25 @@ class LineGenerator:
         if not shrinks and rng.random() < 0.5:
             way = cv2.INTER_CUBIC
         scaled = cv2.resize(picture, (new_width, LINE_HEIGHT), interpolation=way)
+        if rng.random() < 0.85:
+            scaled = levels(scaled)
         return np.clip(scaled, 0, 255).astype(np.uint8)
 
 
 def _layout(
-    text: str, font: ImageFont.FreeTypeFont, *, spread: float, gap: float, stop: float
+    text: str,
+    font: ImageFont.FreeTypeFont,
+    *,
+    spread: float,
+    gap: float,
+    stop: float,
+    thin: float,
+    features: list[str] | None,
 ) -> tuple[list[tuple[float, float]], float]:
     """Place (x, advance) of each character, and the width of the line, in pixels.
 
-    Spaces are `gap` times the font's; behind the end of a sentence `stop` times more.
+    Spaces are `gap` times the font's, behind the end of a sentence `stop` times more; `thin` is
+    the white of old printers before ; : ! ? and inside quotation marks, which no label shows.
     """
     places: list[tuple[float, float]] = []
     x, ended = 0.0, False
@@ -220,12 +251,14 @@ def _layout(
         ended = word.endswith((".", "?", "!", ":", ";", '."', ".”"))
         if not word:
             continue
-        advances = [font.getlength(character) for character in word]
-        total = font.getlength(word)
-        scale = total / max(1e-6, sum(advances)) if spread == 0.0 else 1.0
-        for advance in advances:
+        advances = [font.getlength(character, features=features) for character in word]
+        total = font.getlength(word, features=features)
+        whole = spread == 0.0 and thin == 0.0
+        scale = total / max(1e-6, sum(advances)) if whole else 1.0
+        for character, advance in zip(word, advances, strict=True):
+            x += thin if character in ";:!?”" else 0.0
             places.append((x, advance * scale))
-            x += advance * scale + spread
+            x += advance * scale + spread + (thin if character == "“" else 0.0)
     return places, x
 
 

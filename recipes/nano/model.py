@@ -13,6 +13,7 @@ the draft in its prompt was given up: it needs many times the training before it
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -145,9 +146,13 @@ class VisionTower(nn.Module):
 
 
 class _Attention(nn.Module):
+    """Grouped-query attention; while `watched`, head 0 leaves its scores [B, N, N] in `pointer`."""
+
     def __init__(self, config: NanoConfig) -> None:
         super().__init__()
         self.config = config
+        self.watched = False
+        self.pointer: Tensor | None = None
         kv = config.kv_heads * config.head_width
         self.q_proj = nn.Linear(config.width, config.heads * config.head_width)
         self.k_proj = nn.Linear(config.width, kv)
@@ -163,6 +168,8 @@ class _Attention(nn.Module):
         query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
         group = c.heads // c.kv_heads
         key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+        if self.watched:
+            self.pointer = (query[:, 0] @ key[:, 0].transpose(1, 2)) * c.head_width**-0.5
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return cast(Tensor, self.o_proj(mixed.transpose(1, 2).reshape(batch, count, -1)))
 
@@ -252,6 +259,17 @@ class Nano(nn.Module):
         nn.init.zeros_(self.draft_head.conv.weight)
         nn.init.zeros_(self.draft_head.conv.bias)
         nn.init.normal_(self.model.embed_tokens.weight, 0, 0.02)
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Let head 0 of these decoder layers leave its scores behind; none ends it."""
+        for index, layer in enumerate(self.model.layers):
+            layer.self_attn.watched = index in layers
+            layer.self_attn.pointer = None
+
+    def pointers(self) -> list[Tensor]:
+        """What the watched heads left in the last `decode`: scores [B, N, N] before softmax."""
+        found = (layer.self_attn.pointer for layer in self.model.layers)
+        return [scores for scores in found if scores is not None]
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         c = self.config

@@ -1,11 +1,14 @@
 """The losses: CTC on the draft head, dense classes on the columns, the decoder on its own draft.
 
-It holds no schedule and no data. A loss on the draft bytes inside the prompt was given up: they
-are what the head read, errors included, and learning to write them teaches those errors.
+One head in two decoder layers is shown where to look: at the byte of the draft that comes next.
+Without that a decoder of this size takes very long to find out that it may copy. There is no
+schedule and no data here. A loss on the draft bytes inside the prompt was given up: they are what
+the head read, errors included, and learning to write them teaches those errors.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,20 +20,26 @@ from model import BLANK, DRAFT_END, END, VOCABULARY, Nano, collapse, normalise
 from torch import Tensor
 
 Mode = Literal["read", "write", "joint"]
+POINTER_LAYERS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """Losses of one batch in nats: CTC a byte, dense a column, the decoder a byte."""
+    """Losses of one batch in nats: CTC a byte, dense a column, decoder and pointer a byte."""
 
     draft: Tensor
     dense: Tensor
-    text: Tensor | None
+    text: Tensor | None = None
+    pointer: Tensor | None = None
 
-    def total(self) -> Tensor:
-        """What is minimised; the dense loss is help, not goal, hence its weight."""
-        total = self.draft + 0.5 * self.dense
-        return total if self.text is None else total + self.text
+    def reading(self) -> Tensor:
+        """What tower and draft head minimise; the dense loss is help, not goal: half its weight."""
+        return self.draft + 0.5 * self.dense
+
+    def writing(self) -> Tensor:
+        """What the decoder minimises; the pointer is help, not goal."""
+        assert self.text is not None and self.pointer is not None
+        return self.text + 0.3 * self.pointer
 
 
 def greedy_drafts(logits: Tensor) -> list[bytes]:
@@ -80,6 +89,44 @@ def decoder_inputs(
     return ids, labels
 
 
+def pointer_targets(draft: bytes, target: bytes) -> list[int]:
+    """For each byte of the line and its end: the place in the draft to copy from, -1 for none.
+
+    Bytes that the draft lacks have no place; the end's is the draft's end.
+    """
+    places = [-1] * len(target) + [len(draft)]
+    matcher = difflib.SequenceMatcher(None, draft, target, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag == "equal" or (tag == "replace" and i2 - i1 == j2 - j1):
+            places[j1:j2] = range(i1, i2)
+    return places
+
+
+def pointer_loss(
+    scores: Sequence[Tensor], drafts: Sequence[bytes], targets: Sequence[bytes], first: int
+) -> Tensor:
+    """Cross-entropy of watched heads, scores [B, N, N], with the places that they should look at.
+
+    `first` is the place of the text's first token among all N.
+    """
+    rows, queries, keys = [], [], []
+    for row, (draft, target) in enumerate(zip(drafts, targets, strict=True)):
+        for step, place in enumerate(pointer_targets(draft, target)):
+            if place >= 0:
+                rows.append(row)
+                queries.append(first + len(draft) + step)
+                keys.append(first + place)
+    device = scores[0].device
+    row, query = torch.tensor(rows, device=device), torch.tensor(queries, device=device)
+    wanted = torch.tensor(keys, device=device)
+    span = torch.arange(scores[0].shape[-1], device=device)
+    total = torch.zeros((), device=device)
+    for score in scores:
+        causal = score[row, query].float().masked_fill(span > query[:, None], -torch.inf)
+        total = total + F.cross_entropy(causal, wanted)
+    return total / len(scores)
+
+
 def ctc(logits: Tensor, targets: Sequence[bytes]) -> Tensor:
     """CTC loss in nats a byte, over the whole batch; lines too wide for their steps count zero."""
     log_probs = logits.float().log_softmax(-1).transpose(0, 1)
@@ -106,7 +153,7 @@ def losses(model: Nano, batch: Batch, mode: Mode, generator: torch.Generator) ->
         dense_loss = F.cross_entropy(classes.float().flatten(0, 1), dense.flatten(), weight)
         draft_loss = ctc(logits, batch.targets)
     if mode == "read":
-        return Losses(draft=draft_loss, dense=dense_loss, text=None)
+        return Losses(draft=draft_loss, dense=dense_loss)
     # Reading is the longer lesson: the decoder gets every second line while both learn.
     stride = 2 if mode == "joint" and len(batch.targets) > 1 else 1
     targets = batch.targets[::stride]
@@ -115,8 +162,11 @@ def losses(model: Nano, batch: Batch, mode: Mode, generator: torch.Generator) ->
         strength = float(torch.rand(1, generator=generator))
         drafts.append(corrupt(draft, max(0.0, strength - 0.4) * 0.12, generator))
     ids, labels = decoder_inputs(drafts, targets, 0.04, generator)
+    model.watch(POINTER_LAYERS)
     written = model.decode(tokens[::stride], ids.to(device))
+    pointer = pointer_loss(model.pointers(), drafts, targets, tokens.shape[1] + 2)
+    model.watch(())
     text_loss = F.cross_entropy(
         written.float().flatten(0, 1), labels.to(device).flatten(), ignore_index=-100
     )
-    return Losses(draft=draft_loss, dense=dense_loss, text=text_loss)
+    return Losses(draft=draft_loss, dense=dense_loss, text=text_loss, pointer=pointer)

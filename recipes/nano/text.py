@@ -57,6 +57,7 @@ _WORD_LISTS = (
     ("/usr/share/dict/italian", "other"),
 )
 _MARKUP = "".join(("{}[]*`|", "\\"))
+_INNER_MARKUP = re.compile(r"[{}\[\]\\|`]|\w\"\w|\w\*\w|::")
 # Source marks that the dictionary puts behind every sense, and the separators of fortune files.
 _MARKS = frozenset(("1913", "Webster", "Webster]", "[1913", "%", "::", "PJC]", "[PJC]"))
 
@@ -80,7 +81,9 @@ def _read(path: Path) -> str:
 def _words(text: str) -> Iterator[str]:
     for word in text.split():
         word = word.strip(_MARKUP)
-        if 0 < len(word) <= 24 and word not in _MARKS and ALPHABET.issuperset(word):
+        if word in _MARKS or _INNER_MARKUP.search(word):
+            continue
+        if 0 < len(word) <= 24 and ALPHABET.issuperset(word):
             yield word
 
 

@@ -41,9 +41,10 @@ class Stage:
 
 STAGES = (
     Stage(until=0.03, mode="read", longest=24),
-    Stage(until=0.34, mode="read", longest=44),
-    Stage(until=0.44, mode="write", longest=44),
-    Stage(until=0.75, mode="joint", longest=60),
+    Stage(until=0.27, mode="read", longest=44),
+    Stage(until=0.35, mode="write", longest=44),
+    Stage(until=0.50, mode="read", longest=60),
+    Stage(until=0.80, mode="joint", longest=60),
     Stage(until=1.00, mode="joint", longest=90),
 )
 
@@ -150,7 +151,11 @@ def train_step(
     chance = torch.Generator().manual_seed(run.seed * 1_000_003 + run.step)
     with torch.autocast(device.type, torch.bfloat16):
         parts = losses(run.model, batch, mode, chance)
-    wanted = parts.text if mode == "write" and parts.text is not None else parts.total()
+    wanted = {
+        "read": parts.reading,
+        "write": parts.writing,
+        "joint": lambda: parts.reading() + parts.writing(),
+    }[mode]()
     run.optimiser.zero_grad(set_to_none=True)
     wanted.backward()
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
@@ -160,9 +165,9 @@ def train_step(
     run.step += 1
     run.lines += len(batch.targets)
     run.characters += sum(map(len, batch.targets))
-    values = {"draft": parts.draft.item(), "dense": parts.dense.item()}
-    if parts.text is not None:
-        values["text"] = parts.text.item()
+    named = {"draft": parts.draft, "dense": parts.dense}
+    named |= {"text": parts.text, "pointer": parts.pointer}
+    values = {name: loss.item() for name, loss in named.items() if loss is not None}
     return values
 
 

@@ -128,6 +128,18 @@ def test_prompt_holds_the_draft_and_only_the_line_is_learned(
     assert labels[1].tolist() == [-100, 120, 121, 259, -100, -100]
 
 
+@given(st.text("abc", max_size=20), st.text("abc", max_size=20))
+def test_pointers_show_the_bytes_to_copy_in_order(
+    recipe: dict[str, ModuleType], draft: str, line: str
+) -> None:
+    places = recipe["objective"].pointer_targets(draft.encode(), line.encode())
+    assert len(places) == len(line) + 1 and places[-1] == len(draft)
+    known = [place for place in places if place >= 0]
+    assert known == sorted(set(known))
+    if draft == line:
+        assert places == list(range(len(line) + 1))
+
+
 def test_verified_writing_equals_writing_byte_by_byte(recipe: dict[str, ModuleType]) -> None:
     import torch
 
