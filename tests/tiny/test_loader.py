@@ -190,6 +190,8 @@ def test_draft_head_must_fit(path):
     save_file(head, path / "draft" / WEIGHTS)
     runner = load_runner(path)
     assert runner.has_drafts
-    assert all(0 <= guess < 97 for guess in runner.draft(torch.randn(3, 128)))
+    drafts = runner.draft([torch.randn(3, 128), torch.randn(1, 128)])
+    assert [len(draft) for draft in drafts] == [18, 6]
+    assert all(0 <= guess < 97 for draft in drafts for guess in draft)
     save_file({"draft_head.weight": torch.randn(6 * 97, 64)}, path / "draft" / WEIGHTS)
     assert "draft_head.bias" in fails(path)

@@ -84,8 +84,8 @@ def test_it_reads_a_clean_line(runner):
 
 
 def test_draft_head_guesses_the_line(runner):
-    embeds = runner.encode([as_input(picture_of(TEXT))])[0]
-    guess = bytes(runner.draft(embeds)).decode(errors="replace")
+    embeds = runner.encode([as_input(picture_of(TEXT))])
+    guess = bytes(runner.draft(embeds)[0]).decode(errors="replace")
     assert likeness(guess) > 0.8, guess
 
 

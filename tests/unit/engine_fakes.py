@@ -102,10 +102,14 @@ def codes(content: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return code
 
 
-def logits_of(context: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """float32 [rows, VOCAB] behind the first `ends` codes of a context."""
-    places = np.arange(len(context), dtype=np.uint64)
-    state = np.cumsum(mix(context + (places + np.uint64(1)) * _ODD), dtype=np.uint64)[ends - 1]
+def states_of(context: np.ndarray, start: int = 0) -> np.ndarray:
+    """uint64 [n]: the state behind each code of a context whose first code has index `start`."""
+    places = np.arange(start + 1, start + len(context) + 1, dtype=np.uint64)
+    return np.cumsum(mix(context + places * _ODD), dtype=np.uint64)
+
+
+def logits_of(state: np.ndarray) -> np.ndarray:
+    """float32 [rows, VOCAB] for states [rows]."""
     bits = mix(state[:, None] * _ODD + np.arange(VOCAB, dtype=np.uint64))
     logits = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 22)
     logits[:, IMAGE_TOKEN] = -100.0
@@ -151,8 +155,8 @@ class FakeRunner:
         together = torch.from_numpy(np.concatenate(rows).astype(np.float32))
         return list(torch.split(together, [len(r) for r in rows]))
 
-    def draft(self, embeds: torch.Tensor) -> list[int] | None:
-        return None if self.guess is None else self.guess(embeds)
+    def draft(self, embeds: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
+        return [() if self.guess is None else tuple(self.guess(piece)) for piece in embeds]
 
     def execute(self, batch: BatchInput) -> torch.Tensor:
         content = batch.input_ids.astype(np.float64)
@@ -178,7 +182,7 @@ class FakeRunner:
                 table[index // self.block_size] * self.block_size + index % self.block_size
             ]
             if len(rows):
-                out.append(logits_of(context, rows - low + length - (high - low) + 1))
+                out.append(logits_of(states_of(context)[rows - high + length]))
         return torch.from_numpy(np.concatenate(out) if out else np.zeros((0, VOCAB), np.float32))
 
     def _maybe_fail(self) -> None:
@@ -210,15 +214,15 @@ def expected_tokens(request: Request, *, seed: int = 0) -> list[int]:
         content[place.offset : place.end] = image_codes(image.pixels)
     positions, delta = mrope_positions(len(content), request.placeholders)
     context = codes(content, positions)
+    state = states_of(context)[-1:]
     out: list[int] = []
     while len(out) < request.sampling.max_tokens:
-        logits = logits_of(context, np.array([len(context)]))[0]
-        out.append(choose(logits, request.sampling, seed, len(out)))
+        out.append(choose(logits_of(state)[0], request.sampling, seed, len(out)))
         if out[-1] in (request.sampling.stop_token_ids or (STOP,)):
             break
-        place = len(context) + delta
-        new = codes(np.array([float(out[-1])]), np.full((3, 1), place))
-        context = np.concatenate([context, new])
+        index = len(context) + len(out) - 1
+        new = codes(np.array([float(out[-1])]), np.full((3, 1), index + delta))
+        state = state + states_of(new, start=index)
     return out
 
 

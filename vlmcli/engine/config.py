@@ -128,6 +128,21 @@ class ProcessorConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftHeadConfig:
+    """A CTC draft head: every visual token is `steps` steps of `width` channels.
+
+    A head of the older kind, a plain projection to slots, has no entry in config.json.
+    """
+
+    steps: int
+    width: int
+    reach: int
+    """Steps to either side that a step's convolution sees."""
+    draft_end_token_id: int | None
+    """Closes the draft in the prompt; None where the draft is no part of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """One checkpoint, parsed: what the runner, the scheduler and the reader need to know."""
 
@@ -142,11 +157,20 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     dtype: str
     """The weights' own dtype, for `EngineConfig.dtype = "auto"` off the CPU."""
+    draft_head: DraftHeadConfig | None = None
+    """None where there is no draft head, or one of slots."""
 
     @property
     def uses_mrope(self) -> bool:
         """Whether image tokens have (time, row, column) positions."""
         return self.text.rope.sections is not None
+
+    def max_draft_in_prompt(self, num_visual_tokens: int) -> int:
+        """Tokens at most that the draft of so many visual tokens adds to a prompt, end included."""
+        head = self.draft_head
+        if head is None or head.draft_end_token_id is None or not num_visual_tokens:
+            return 0
+        return head.steps * num_visual_tokens + 1
 
 
 def read_json(file: Path) -> dict[str, Any]:

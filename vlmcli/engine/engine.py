@@ -8,18 +8,16 @@ and never decides on its own that an answer is bad. Given up: more than one thre
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-import torch
 
 from vlmcli.engine.batch import build_batch
 from vlmcli.engine.block_manager import BlockManager
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.drafts import DRAFT_HEAD_SOURCE, DRAFT_HEAD_WEIGHT, AcceptanceRates, Drafter
-from vlmcli.engine.encoder_cache import EncoderCache
+from vlmcli.engine.images import ImageStore
 from vlmcli.engine.interfaces import Runner, Tokenizer
 from vlmcli.engine.live import Live, share_time
 from vlmcli.engine.model_runner import ModelRunner
@@ -42,7 +40,7 @@ from vlmcli.errors import WillNotFitError
 
 _TEXT_RESERVE = 8
 """One block in so many is kept from image tokens, so that sequences that decode can grow."""
-_OVERHEAD_ROWS = {"cpu": 32.0, "cuda": 256.0}
+_OVERHEAD_ROWS = {"cpu": 70.0, "cuda": 256.0}
 """Fixed cost of a decoder pass in rows, by device type."""
 
 
@@ -59,14 +57,6 @@ _COUNTERS = (
     "accepted_tokens",
     "requests_finished",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """What the encoder cache holds: the embedding, and the draft head's guess at the text."""
-
-    embeds: torch.Tensor
-    draft: tuple[int, ...]
 
 
 class Engine:
@@ -106,13 +96,16 @@ class Engine:
             quotas={"vision": usable - reserve, "text": usable},
             enable_prefix_caching=config.enable_prefix_caching,
         )
-        self._embeddings: EncoderCache[_Encoded] = EncoderCache(config.encoder_cache_bytes)
+        self._images = ImageStore(
+            runner, config.encoder_cache_bytes, enable_drafts=config.enable_drafts
+        )
         self._scheduler = Scheduler(
             config,
             self._blocks,
-            self._embeddings,
+            self._images.embeddings,
             embedding_bytes=runner.bytes_per_embedding(),
             overhead_rows=_OVERHEAD_ROWS.get(config.device.partition(":")[0], 64.0),
+            on_open=self._complete_prompt,
             on_admit=self._add_draft_head,
         )
         self._rates = AcceptanceRates()
@@ -195,13 +188,17 @@ class Engine:
                 outputs[output.request_id] = output
         return [outputs[request_id] for request_id in wanted]
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text; special tokens are recognised in it, none are added."""
+        return self._tokenizer.encode(text)
+
     def decode(self, token_ids: Seq[int]) -> str:
         """The text of some tokens, special tokens left out."""
         return self._tokenizer.decode(token_ids)
 
     def stats(self) -> dict[str, float]:
         """Counters since the start and the state of the pools, by name."""
-        blocks, embeddings = self._blocks, self._embeddings
+        blocks, embeddings = self._blocks, self._images.embeddings
         out: dict[str, float] = dict(self._counts)
         out |= {
             "preemptions": self._scheduler.num_preemptions,
@@ -225,7 +222,9 @@ class Engine:
 
     def _make_sequence(self, request: Request) -> Sequence:
         config = self.model_config
-        num_prompt, sampling = len(request.prompt_token_ids), request.sampling
+        sampling = request.sampling
+        num_open = config.max_draft_in_prompt(sum(p.length for p in request.placeholders))
+        num_prompt = len(request.prompt_token_ids) + num_open
         positions, delta = (
             mrope_positions(num_prompt, request.placeholders)
             if config.uses_mrope
@@ -252,31 +251,33 @@ class Engine:
             stop_token_ids=frozenset(stops),
             seed=derive_seed(request, self.config.seed),
             drafter=drafter,
+            num_open_tokens=num_open,
         )
 
     def _add_draft_head(self, sequence: Sequence) -> None:
         """Give an admitted sequence the draft head's reading of its images, if all are at hand."""
         drafter = sequence.drafter
-        if drafter is None or drafter.has(DRAFT_HEAD_SOURCE) or not sequence.request.images:
+        if drafter is None or sequence.num_preemptions:
             return
-        guess: list[int] = []
-        for image in sequence.request.images:
-            encoded = self._embeddings.peek(image.mm_hash)
-            if encoded is None:
-                return
-            guess += encoded.draft
-        if guess:
+        draft = self._images.draft_of(sequence.request)
+        if draft:
             drafter.add(
                 DraftSource(
-                    name=DRAFT_HEAD_SOURCE, token_ids=tuple(guess), weight=DRAFT_HEAD_WEIGHT
+                    name=DRAFT_HEAD_SOURCE, token_ids=tuple(draft), weight=DRAFT_HEAD_WEIGHT
                 )
             )
 
+    def _complete_prompt(self, sequence: Sequence) -> None:
+        """Write the draft of all images behind an open prompt, once all of them are known."""
+        head = self.model_config.draft_head
+        assert head is not None and head.draft_end_token_id is not None
+        draft = self._images.draft_of(sequence.request)
+        if draft is not None:
+            sequence.complete([*draft, head.draft_end_token_id])
+
     def _encode(self, jobs: tuple[EncodeJob, ...]) -> None:
         started = perf_counter()
-        embeds = self._runner.encode([job.image for job in jobs])
-        values = [self._encoded(job, tensor) for job, tensor in zip(jobs, embeds, strict=True)]
-        self._scheduler.encoded(jobs, values)
+        self._scheduler.encoded(jobs, self._images.encode(jobs))
         num_tokens = sum(job.num_tokens for job in jobs)
         self._counts["encoder_batches"] += 1
         self._counts["encoder_tokens"] += num_tokens
@@ -286,22 +287,12 @@ class Engine:
                 share = per_token * job.num_tokens / len(job.owners)
                 self._live[owner].sequence.seconds[0] += share
 
-    def _encoded(self, job: EncodeJob, embeds: torch.Tensor) -> _Encoded:
-        if len(embeds) != job.num_tokens:
-            raise ValueError(
-                f"image has {len(embeds)} visual tokens, its placeholder {job.num_tokens}"
-            )
-        draft = self._runner.draft(embeds) if self.config.enable_drafts else None
-        if embeds.untyped_storage().nbytes() > embeds.nbytes:
-            embeds = embeds.clone()
-        return _Encoded(embeds, tuple(draft or ()))
-
     def _compute(self, output: SchedulerOutput) -> list[RequestOutput]:
         """Run a decoder batch, keep what verification allows, and report the sequences."""
         started = perf_counter()
         is_done = False
         try:
-            batch = build_batch(output.batch, self.config.block_size, self._embedding)
+            batch = build_batch(output.batch, self.config.block_size, self._images.embedding)
             logits = self._runner.execute(batch)
             wanted = [item for item in output.batch if item.wants_logits]
             chosen, logprobs = choose_tokens(wanted, logits)
@@ -329,9 +320,6 @@ class Engine:
             )
             row += 1 + len(item.draft.token_ids)
         return outputs
-
-    def _embedding(self, mm_hash: bytes) -> torch.Tensor:
-        return self._embeddings.get(mm_hash).embeds
 
     def _advance(
         self, item: ScheduledSequence, tokens: list[int], logprobs: list[float]

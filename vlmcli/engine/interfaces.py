@@ -31,8 +31,8 @@ class Runner(Protocol):
     def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
         """Embeddings [tokens, hidden] of each image."""
 
-    def draft(self, embeds: "torch.Tensor") -> list[int] | None:
-        """A guess at the text of an image, or None without a draft head."""
+    def draft(self, embeds: Sequence["torch.Tensor"]) -> list[tuple[int, ...]]:
+        """Guesses at the texts of images, byte ids; empty ones without a draft head."""
 
     def execute(self, batch: BatchInput) -> "torch.Tensor":
         """Logits fp32 [R, vocab]."""

@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from vlmcli.engine.config import DtypeName, ModelConfig, read_json
-from vlmcli.engine.layers import Linear, WeightSlot, iter_slots
+from vlmcli.engine.layers import WeightSlot, iter_slots
+from vlmcli.engine.models.draft_head import CtcHead, DraftHead, SlotHead, parse_draft_head
 from vlmcli.engine.models.registry import Model, find_family
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
@@ -44,7 +45,9 @@ def read_model_config(path: Path) -> ModelConfig:
     raw = read_json(path / "config.json")
     family = find_family(str(raw.get("model_type", "")))
     config = family.parse_config(raw, _read_processor(path))
-    return replace(config, eos_token_ids=_eos_token_ids(path, raw))
+    return replace(
+        config, eos_token_ids=_eos_token_ids(path, raw), draft_head=parse_draft_head(raw)
+    )
 
 
 def resolve_dtype(name: DtypeName, config: ModelConfig, device: torch.device) -> torch.dtype:
@@ -82,21 +85,28 @@ def load_model(
 
 
 def load_draft_head(
-    path: Path, hidden_size: int, dtype: torch.dtype, device: torch.device
-) -> Linear | None:
-    """The projection of visual tokens to guesses, `draft/model.safetensors`; None without one.
+    path: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> DraftHead | None:
+    """The draft head of `draft/model.safetensors`; None without one.
 
     Raises:
-        ModelError: the file is there and does not fit the model.
+        ModelError: the file does not fit the model, or config.json promises a head and there is
+            none.
     """
     file = path / "draft" / "model.safetensors"
-    if not file.is_file():
+    if config.draft_head is None and not file.is_file():
         return None
     entries = _scan([file], lambda name: name)
-    shape = entries["draft_head.weight"].shape if "draft_head.weight" in entries else (0, 0)
+    hidden_size, vocab_size = config.text.hidden_size, config.text.vocab_size
     with _building(dtype, device):
-        head = Linear(hidden_size, shape[0])
-    _fill(dict(head.weight_slots("draft_head")), [file], lambda name: name, set())
+        head: DraftHead
+        if config.draft_head is not None:
+            head = CtcHead(hidden_size, vocab_size, config.draft_head)
+        else:
+            weight = entries.get("draft_head.weight")
+            num_slots = weight.shape[0] // vocab_size if weight is not None else 1
+            head = SlotHead(hidden_size, vocab_size, max(1, num_slots))
+    _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), [file], lambda name: name, set())
     return head
 
 

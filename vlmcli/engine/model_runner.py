@@ -16,18 +16,17 @@ from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
 from vlmcli.engine.graph import DecodeInputs, GraphRunner
 from vlmcli.engine.kv_cache import KVCache, bytes_per_block
-from vlmcli.engine.layers import Linear
 from vlmcli.engine.loader import load_draft_head, load_model, read_model_config, resolve_dtype
 from vlmcli.engine.models.decoder import StepInputs
+from vlmcli.engine.models.draft_head import DraftHead
 from vlmcli.engine.models.registry import Model
 from vlmcli.engine.preprocess import pack
 from vlmcli.engine.request import ImageInput
 from vlmcli.kernels import Ops, load_ops
 
 _CPU_ENCODE_PATCHES = 1536
-"""Patches per encoder call on the CPU: more spill the cache, fewer pay for calls (measured)."""
-_NO_GUESS = 256
-"""Guesses of the draft head from this id up are no bytes: "nothing here" and special tokens."""
+"""Patches per call of encoder or draft head on the CPU: more spill the cache, fewer pay for calls
+(measured)."""
 
 
 class ModelRunner:
@@ -39,7 +38,7 @@ class ModelRunner:
         model_config: ModelConfig,
         config: EngineConfig,
         ops: Ops,
-        draft_head: Linear | None,
+        draft_head: DraftHead | None,
     ) -> None:
         self.model, self.model_config, self.config = model, model_config, config
         self.ops, self.draft_head = ops, draft_head
@@ -62,7 +61,7 @@ class ModelRunner:
         dtype = resolve_dtype(config.dtype, model_config, device)
         ops = load_ops()
         model = load_model(path, model_config, ops, dtype, device)
-        draft_head = load_draft_head(path, model_config.text.hidden_size, dtype, device)
+        draft_head = load_draft_head(path, model_config, dtype, device)
         return cls(model, model_config, config, ops, draft_head)
 
     @property
@@ -110,28 +109,37 @@ class ModelRunner:
         """
         order = sorted(range(len(images)), key=lambda i: _size_key(images[i].pixels))
         out: list[Tensor | None] = [None] * len(images)
-        for members in self._encode_groups([images[i].pixels for i in order]):
+        area = self.model_config.processor.geometry.patch_size**2
+        pixels = [images[i].pixels for i in order]
+        sizes = [image.shape[0] * image.shape[1] // area for image in pixels]
+        for members in self._cut(sizes, [image.ndim for image in pixels]):
             indices = [order[i] for i in members]
             patches, grids = pack([images[i].pixels for i in indices], self.model_config.processor)
             tokens = self.model.encode(torch.from_numpy(patches).to(self.device), grids)
             merge = self.model_config.vision.merge_size**2
-            sizes = [int(np.prod(grid)) // merge for grid in grids]
-            for i, piece in zip(indices, torch.split(tokens, sizes), strict=True):
+            lengths = [int(np.prod(grid)) // merge for grid in grids]
+            for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
                 out[i] = piece
         return [piece for piece in out if piece is not None]
 
     @torch.inference_mode()
-    def draft(self, embeds: Tensor) -> list[int] | None:
-        """The draft head's guess at the text of one image: byte ids in order; None without a head.
+    def draft(self, embeds: Sequence[Tensor]) -> list[tuple[int, ...]]:
+        """The draft head's guesses at the texts of several images; empty ones without a head.
 
         Args:
-            embeds: [num_tokens, hidden], as `encode` gave them.
+            embeds: [num_tokens, hidden] of each image, as `encode` gave them.
+
+        Returns:
+            Byte ids in reading order, image by image.
         """
         if self.draft_head is None:
-            return None
-        vocab = self.model_config.text.vocab_size
-        slots = self.draft_head(embeds).view(-1, vocab).argmax(dim=-1).tolist()
-        return [guess for guess in slots if guess < _NO_GUESS]
+            return [()] * len(embeds)
+        merge = self.model_config.vision.merge_size**2
+        out: list[tuple[int, ...]] = []
+        for members in self._cut([len(piece) * merge for piece in embeds]):
+            pieces = [embeds[i] for i in members]
+            out += self.draft_head.guess(torch.cat(pieces), [len(piece) for piece in pieces])
+        return out
 
     @torch.inference_mode()
     def execute(self, batch: BatchInput) -> Tensor:
@@ -182,19 +190,23 @@ class ModelRunner:
         )
         return self.graphs.run(inputs)
 
-    def _encode_groups(self, pixels: Sequence[np.ndarray]) -> list[list[int]]:
-        """Neighbours of one kind, cut where a group would outgrow the processor's cache."""
+    def _cut(self, sizes: Sequence[int], kinds: Sequence[int] = ()) -> list[list[int]]:
+        """Neighbours of one kind, cut where a group would outgrow the processor's cache.
+
+        Args:
+            sizes: patches of each image.
+            kinds: only equal ones go together; empty means that all are.
+        """
         limit = _CPU_ENCODE_PATCHES if self.device.type == "cpu" else 1 << 30
-        area = self.model_config.processor.geometry.patch_size**2
         groups: list[list[int]] = []
-        total, kind = 0, -1
-        for i, image in enumerate(pixels):
-            patches = image.shape[0] * image.shape[1] // area
-            if image.ndim != kind or total + patches > limit:
+        total = 0
+        for i, size in enumerate(sizes):
+            is_other = bool(kinds) and i > 0 and kinds[i] != kinds[i - 1]
+            if not groups or is_other or total + size > limit:
                 groups.append([])
-                total, kind = 0, image.ndim
+                total = 0
             groups[-1].append(i)
-            total += patches
+            total += size
         return groups
 
     def _to_device(self, array: np.ndarray) -> Tensor:

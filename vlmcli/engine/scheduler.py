@@ -30,8 +30,8 @@ class Scheduler:
         config: limits in sequences and tokens. blocks: the paged pool. embeddings: the encoder
         cache; it holds opaque values here. embedding_bytes: bytes of one visual token's embedding.
         overhead_rows: fixed cost of a decoder pass in rows, shared by its sequences; it sets how
-        far
-            drafts reach.
+            far drafts reach.
+        on_open: called with a sequence whose prompt is open; completes it if its images are known.
         on_admit: called with a sequence when it has got its blocks, before anything is drafted.
     """
 
@@ -43,6 +43,7 @@ class Scheduler:
         *,
         embedding_bytes: int,
         overhead_rows: float,
+        on_open: Callable[[Sequence], None] = lambda _: None,
         on_admit: Callable[[Sequence], None] = lambda _: None,
     ) -> None:
         assert config.max_num_batched_tokens >= config.max_num_seqs
@@ -52,6 +53,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._embedding_bytes = embedding_bytes
         self._overhead_rows = overhead_rows
+        self._on_open = on_open
         self._on_admit = on_admit
         self._queues: dict[SequenceStatus, list[Sequence]] = {
             SequenceStatus.ENCODING: [],
@@ -85,6 +87,8 @@ class Scheduler:
                 f"the pool holds {self.blocks.num_usable_blocks * size}",
                 remedy="fewer pixels, fewer new tokens, or more memory for the KV cache",
             )
+        if sequence.is_open:
+            self._on_open(sequence)
         self._enqueue(sequence, self._status_of(sequence))
 
     def schedule(self) -> SchedulerOutput:
@@ -163,6 +167,7 @@ class Scheduler:
         for sequence in self:
             assert sequence.num_computed_tokens < sequence.num_tokens <= len(sequence.token_ids)
             assert bool(sequence.block_table) or not sequence.num_computed_tokens
+            assert not sequence.is_open or not sequence.block_table
             if sequence.status is SequenceStatus.DECODING:
                 assert sequence.num_computed_tokens == sequence.num_tokens - 1
 
@@ -214,9 +219,14 @@ class Scheduler:
         )
 
     def _missing_images(self, sequence: Sequence) -> Iterator[tuple[ImageInput, int]]:
-        """Images without an embedding among those that are not computed yet, with their tokens."""
+        """Images without an embedding among those that are not computed yet, with their tokens.
+
+        An open prompt needs every image, since its last tokens are what the images say.
+        """
         request = sequence.request
-        first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
+        first = 0
+        if not sequence.is_open:
+            first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
         for image, place in zip(request.images[first:], request.placeholders[first:], strict=True):
             if image.mm_hash not in self.embeddings:
                 yield image, place.length
@@ -289,6 +299,7 @@ class Scheduler:
             return False
         self.blocks.allocate(sequence, hits)
         insort(self._running, sequence, key=_arrival)
+        self._release_images(sequence)
         self._on_admit(sequence)
         return True
 
@@ -357,6 +368,8 @@ class Scheduler:
 
     def _place(self, sequence: Sequence) -> None:
         """Put the sequence into the queue where it belongs now."""
+        if sequence.is_open:
+            self._on_open(sequence)
         status = self._status_of(sequence)
         if status is not sequence.status:
             self._queues[sequence.status].remove(sequence)
@@ -367,6 +380,8 @@ class Scheduler:
         insort(self._queues[status], sequence, key=_arrival)
 
     def _status_of(self, sequence: Sequence) -> SequenceStatus:
+        if sequence.is_open:
+            return SequenceStatus.ENCODING
         is_newest_left = sequence.num_computed_tokens == sequence.num_tokens - 1
         if is_newest_left and sequence.num_output_tokens and sequence.block_table:
             return SequenceStatus.DECODING

@@ -1,7 +1,8 @@
 """A request on its way through the engine: tokens, progress, blocks.
 
 State and arithmetic only; who moves it from queue to queue is the scheduler's business. Token ids
-and positions stay in arrays of full size from the start, so that building a batch is slicing.
+and positions stay in arrays of full size from the start, so that building a batch is slicing. A
+prompt may be open: its last tokens, the draft of its images, are known once these are encoded.
 """
 
 from enum import Enum
@@ -32,11 +33,13 @@ class Sequence:
     Args:
         request: what was asked.
         arrival: running number; a smaller one is older and wins every contest for memory.
-        positions: int64 [3, prompt tokens] rotary positions of the prompt.
+        positions: int64 [3, prompt tokens + num_open_tokens] rotary positions of the prompt.
         position_delta: a generated token at index `i` has position `i + position_delta`.
         stop_token_ids: ids that end the sequence.
         seed: of its random numbers, used at temperatures above 0.
         drafter: its draft sources, or None where drafting is off.
+        num_open_tokens: tokens at most by which `complete` will lengthen the prompt; 0 where the
+            request holds all of it.
     """
 
     __slots__ = (
@@ -50,6 +53,7 @@ class Sequence:
         "logprobs",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_open_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "num_registered_blocks",
@@ -76,20 +80,23 @@ class Sequence:
         stop_token_ids: frozenset[int] = frozenset(),
         seed: int = 0,
         drafter: Drafter | None = None,
+        num_open_tokens: int = 0,
     ) -> None:
         num_prompt_tokens = len(request.prompt_token_ids)
-        assert positions.shape == (3, num_prompt_tokens)
+        num_tokens = num_prompt_tokens + num_open_tokens
+        assert positions.shape == (3, num_tokens)
         self.request = request
         self.request_id = request.request_id
         self.arrival = arrival
         self.status = SequenceStatus.PREFILLING
         self.finish_reason: FinishReason | None = None
         self.num_prompt_tokens = num_prompt_tokens
+        self.num_open_tokens = num_open_tokens
         self.num_tokens = num_prompt_tokens
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
-        self.token_ids = np.empty(num_prompt_tokens + request.sampling.max_tokens, dtype=np.int64)
+        self.token_ids = np.empty(num_tokens + request.sampling.max_tokens, dtype=np.int64)
         self.token_ids[:num_prompt_tokens] = request.prompt_token_ids
         self.positions = positions
         self.position_delta = position_delta
@@ -121,9 +128,23 @@ class Sequence:
         return self.token_ids[self.num_prompt_tokens : self.num_tokens]
 
     @property
+    def is_open(self) -> bool:
+        """Whether the prompt still lacks the draft of its images."""
+        return self.num_open_tokens > 0
+
+    @property
     def is_finished(self) -> bool:
         """Whether nothing more will be generated."""
         return self.status is SequenceStatus.FINISHED
+
+    def complete(self, token_ids: list[int]) -> None:
+        """Append the rest of an open prompt, at least one and at most `num_open_tokens` tokens."""
+        assert 0 < len(token_ids) <= self.num_open_tokens and not self.num_computed_tokens
+        end = self.num_prompt_tokens + len(token_ids)
+        self.token_ids = self.token_ids[: end + self.request.sampling.max_tokens]
+        self.token_ids[self.num_prompt_tokens : end] = token_ids
+        self.num_tokens = self.num_prompt_tokens = end
+        self.num_open_tokens = 0
 
     def append(self, token_ids: list[int], logprobs: list[float]) -> None:
         """Take newly generated tokens; `logprobs` is empty or parallel."""

@@ -1,0 +1,90 @@
+"""Images as the engine knows them: embeddings while they are needed, drafts for longer.
+
+A draft, what the draft head says of an image, is some dozens of bytes where an embedding is some
+dozens of kilobytes. Remembering it apart means that where the draft is part of the prompt, an image
+whose keys and values are still in the pool can be asked about again without a second encoding, and
+that the same image gives the same prompt whoever was encoded beside it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+
+from vlmcli.engine.encoder_cache import EncoderCache
+from vlmcli.engine.interfaces import Runner
+from vlmcli.engine.request import Request
+from vlmcli.engine.step import EncodeJob
+
+_MAX_DRAFTS = 16_384
+"""Drafts remembered, some three hundred bytes each; far more than one encoder batch has images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What the encoder cache holds: [tokens, hidden], and the draft head's guess, an id a byte."""
+
+    embeds: torch.Tensor
+    draft: bytes
+
+
+class ImageStore:
+    """Encodes images and keeps what came out.
+
+    Args:
+        runner: the model.
+        max_bytes: cap on embeddings.
+        enable_drafts: whether the draft head is run; where the draft is part of the prompt, it is
+            run anyway.
+    """
+
+    def __init__(self, runner: Runner, max_bytes: int, *, enable_drafts: bool) -> None:
+        self.embeddings: EncoderCache[Encoded] = EncoderCache(max_bytes)
+        self._runner = runner
+        self._has_drafts = enable_drafts or runner.model_config.max_draft_in_prompt(1) > 0
+        self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def encode(self, jobs: Seq[EncodeJob]) -> list[Encoded]:
+        """Embeddings and drafts of new images; the scheduler puts them into the cache.
+
+        Raises:
+            ValueError: an image has another number of visual tokens than its placeholder.
+        """
+        embeds = self._runner.encode([job.image for job in jobs])
+        drafts: Seq[Seq[int]] = [()] * len(jobs)
+        if self._has_drafts:
+            drafts = self._runner.draft(embeds)
+        return [
+            self._keep(job, tensor, bytes(draft))
+            for job, tensor, draft in zip(jobs, embeds, drafts, strict=True)
+        ]
+
+    def embedding(self, mm_hash: bytes) -> torch.Tensor:
+        """The [tokens, hidden] of an image that some request has pinned."""
+        return self.embeddings.get(mm_hash).embeds
+
+    def draft_of(self, request: Request) -> bytes | None:
+        """What the draft head says of all images of a request; None while one is unknown."""
+        draft = b""
+        for image in request.images:
+            known = self._drafts.get(image.mm_hash)
+            if known is None:
+                encoded = self.embeddings.peek(image.mm_hash)
+                if encoded is None:
+                    return None
+                known = encoded.draft
+            draft += known
+        return draft
+
+    def _keep(self, job: EncodeJob, embeds: torch.Tensor, draft: bytes) -> Encoded:
+        if len(embeds) != job.num_tokens:
+            raise ValueError(
+                f"image has {len(embeds)} visual tokens, its placeholder {job.num_tokens}"
+            )
+        draft = self._drafts.setdefault(job.image.mm_hash, draft)
+        self._drafts.move_to_end(job.image.mm_hash)
+        if len(self._drafts) > _MAX_DRAFTS:
+            self._drafts.popitem(last=False)
+        is_view = embeds.untyped_storage().nbytes() > embeds.nbytes
+        return Encoded(embeds.clone() if is_view else embeds, draft)
