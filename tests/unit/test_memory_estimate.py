@@ -61,7 +61,9 @@ def test_blocks_cover_all_tokens_and_waste_less_than_two(
     exact = kv(vision, text, 1)
     widest = estimate.kv_bytes_per_token(model.decoder, "float32")
     assert exact <= kv(vision, text, block) <= exact + 2 * block * widest
-    assert kv(vision, text, block) <= kv(vision + 1, text, block) <= kv(vision + 1, text + 1, block)
+    assert kv(vision, text, block) <= kv(vision, text + 1, block)
+    if vision_dtype == "float32":  # else a block that fills up with vision tokens becomes cheaper
+        assert kv(vision, text, block) <= kv(vision + 1, text, block)
 
 
 @given(facts, st.integers(1, 60_000), st.integers(0, 1000))

@@ -13,6 +13,7 @@ from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.settings import (
     IMAGE_DPI,
     LINE_PITCH_POINTS,
+    LINE_READER_BYTES,
     LINE_TOKENS_PER_COLUMN,
     LINES_TOGETHER,
     PAGE_MAX_TOKENS,
@@ -119,7 +120,7 @@ def _line_demand(width: int, height: int, facts: ModelFacts, settings: PlanSetti
     return Demand(
         label="",
         page_pixels=width * height,
-        picture_bytes=2 * crops,
+        picture_bytes=crops,
         transit_bytes=crops,
         patches=widest.num_patches,
         visual_tokens=tokens,
@@ -167,8 +168,11 @@ def _host_terms(job: Job, pages_in_flight: int) -> dict[str, int]:
     largest = max((demand.page_pixels for demand in demands), default=0)
     pictures = sorted((demand.picture_bytes for demand in demands), reverse=True)
     transit = max((demand.transit_bytes for demand in demands), default=0)
+    staged = pictures[:pages_in_flight]
+    if job.facts.reads == "lines" and sum(staged) > LINE_READER_BYTES:
+        staged = [LINE_READER_BYTES + pictures[0]]
     return {
-        "pixels": estimate.pixel_staging(pictures[:pages_in_flight], transit),
+        "pixels": estimate.pixel_staging(staged, transit),
         "page_workers": estimate.page_workers(settings.jobs, largest, settings.coefficients),
     }
 

@@ -15,14 +15,16 @@ PAGE_OUTPUT_TOKENS = 2048
 """Output that room is kept for on every page in flight: a dense A4 page has about 1,000 tokens."""
 PAGE_MAX_TOKENS = 4096
 """Output that the largest page may grow to before it is cut."""
-LINE_TOKENS_PER_COLUMN = 4
-"""Output bytes per visual column of a line that room is kept for; narrow print has 2 to 3."""
+LINE_TOKENS_PER_COLUMN = 3
+"""Output bytes per visual column of a line that room is kept for; usual print has 2 to 3."""
 PROMPT_TOKENS = 64
 """Instruction and chat template of a page reader; a line reader has 2 marks."""
 LINES_TOGETHER = 16
 """Lines that a line reader works on at once for each page in flight; less wastes its batches."""
-TOKENS_PER_LINE = 128
-"""Prompt and drafted tokens of a line in one step: 42 and up to 86."""
+TOKENS_PER_LINE = 96
+"""Prompt and drafted tokens of a line in one step: some 35 and 60."""
+LINE_READER_BYTES = 8 << 20
+"""Crops that wait for a line reader; no page is handed to it beyond that."""
 LINE_PITCH_POINTS = 14.0
 """Distance of text lines assumed where a line reader's tokens are estimated."""
 IMAGE_DPI = 200.0
