@@ -1,0 +1,45 @@
+"""The record of a page that takes over another page's result. Pure."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from vlmcli.results import Line, PageRecord, Reuse, TokenCounts
+from vlmcli.reuse.registration import Motion
+
+
+def adopted(
+    source: PageRecord, own: PageRecord, reuse: Reuse, motion: Motion | None = None
+) -> PageRecord:
+    """`own` with the text of `source`.
+
+    Args:
+        source: the result that is taken over.
+        own: the page's own record so far: identity, size, resolution, rendering time.
+        reuse: how the two pages came to count as one.
+        motion: how the page lies on the source's (`difference.compare`); None if just as it.
+    """
+    return replace(
+        own,
+        status=source.status,
+        text=source.text,
+        source="reuse",
+        model=source.model,
+        blank=source.blank,
+        suspect=tuple(dict.fromkeys((*own.suspect, *source.suspect))),
+        lines=tuple(_moved(line, motion, own) for line in source.lines) if motion else source.lines,
+        reuse=reuse,
+        tokens=TokenCounts(),
+        attempts=0,
+        error=None,
+    )
+
+
+def _moved(line: Line, motion: Motion, own: PageRecord) -> Line:
+    """A line of the source's where it lies on the page: its corners' box, kept on the page."""
+    x0, y0, x1, y1 = line.bbox
+    corners = np.array([[x, y, 1.0] for x in (x0, x1) for y in (y0, y1)])
+    moved = corners @ motion.inverse().matrix.T
+    low = np.clip(np.rint(moved.min(0)), 0, (own.width, own.height)).astype(int)
+    high = np.clip(np.rint(moved.max(0)), 0, (own.width, own.height)).astype(int)
+    return replace(line, bbox=(int(low[0]), int(low[1]), int(high[0]), int(high[1])))

@@ -1,0 +1,121 @@
+"""The pages of this job that later ones may be like: bounded in bytes, oldest dropped first.
+
+A page is here from the moment it is to be read, so that a copy of it waits instead of being read a
+second time. Only pages that were really read can be compared with: were a page that took another's
+text a candidate in turn, small differences could add up from page to page.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+
+from vlmcli.results import PageRecord, ReuseOrigin
+from vlmcli.reuse.entries import Place
+from vlmcli.reuse.fingerprint import PageFingerprint, hamming
+
+DEFAULT_MAX_BYTES = 64 << 20
+_OVERHEAD = 1000
+"""Bytes of the objects that hold a page here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRef:
+    """A page about which a decision is wanted.
+
+    `key` is the caller's own handle; `place` is None for pages without a lasting one (stdin).
+    """
+
+    key: Hashable
+    document: str
+    page: int
+    place: Place | None
+    fingerprint: PageFingerprint
+
+
+@dataclass(slots=True, kw_only=True)
+class RecentPage:
+    """A page that is being read (`record` is None) or was read."""
+
+    page: PageRef
+    record: PageRecord | None = None
+    is_read: bool = True
+    """False for a page that took over another's text."""
+
+    @property
+    def origin(self) -> ReuseOrigin:
+        """How records name it."""
+        return ReuseOrigin(document=self.page.document, page=self.page.page)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it counts for."""
+        text = self.record.text if self.record else ""
+        lines = len(self.record.lines) if self.record else 0
+        return self.page.fingerprint.nbytes + _OVERHEAD + 2 * len(text.encode()) + 200 * lines
+
+
+class RecentPages:
+    """Pages by exact digest and by likeness. Pages still being read are never dropped.
+
+    Args:
+        max_bytes: cap on what is kept of finished pages.
+    """
+
+    def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.nbytes = 0
+        self._finished: OrderedDict[bytes, RecentPage] = OrderedDict()
+        self._reading: dict[bytes, RecentPage] = {}
+
+    def __len__(self) -> int:
+        return len(self._finished) + len(self._reading)
+
+    def get(self, digest: bytes) -> RecentPage | None:
+        """The page with exactly these pixels."""
+        found = self._finished.get(digest)
+        if found is not None:
+            self._finished.move_to_end(digest)
+        return found or self._reading.get(digest)
+
+    def begin(self, page: PageRef) -> None:
+        """A page is going to be read."""
+        assert page.fingerprint.digest not in self._reading, "a page is read twice at once"
+        self._reading[page.fingerprint.digest] = RecentPage(page=page)
+
+    def finish(self, page: PageRef, record: PageRecord) -> None:
+        """A page was read; a failed one is forgotten."""
+        digest = page.fingerprint.digest
+        self._reading.pop(digest, None)
+        if record.is_failed:
+            return
+        self._keep(RecentPage(page=page, record=record))
+
+    def note(self, page: PageRef, record: PageRecord) -> None:
+        """A page was proven equal to another: its copies are known, none is compared with it."""
+        bare = replace(page, fingerprint=replace(page.fingerprint, sketch=None))
+        self._keep(RecentPage(page=bare, record=record, is_read=False))
+
+    def _keep(self, done: RecentPage) -> None:
+        digest = done.page.fingerprint.digest
+        replaced = self._finished.pop(digest, None)
+        self._finished[digest] = done
+        self.nbytes += done.nbytes - (replaced.nbytes if replaced else 0)
+        while self.nbytes > self.max_bytes:
+            _, oldest = self._finished.popitem(last=False)
+            self.nbytes -= oldest.nbytes
+
+    def nearest(self, page: PageFingerprint, max_distance: int, limit: int) -> list[RecentPage]:
+        """The pages whose 256-bit dhash is near, nearest first; none for a page that is blank."""
+        if not page.is_distinctive:
+            return []
+        ranked = [
+            (hamming(other.page.fingerprint.dhash256, page.dhash256), -number, other)
+            for number, other in enumerate(self._all())
+            if other.is_read and other.page.fingerprint.is_distinctive
+        ]
+        ranked.sort(key=lambda entry: entry[:2])
+        return [other for distance, _, other in ranked[:limit] if distance <= max_distance]
+
+    def _all(self) -> Iterator[RecentPage]:
+        yield from self._finished.values()
+        yield from self._reading.values()
