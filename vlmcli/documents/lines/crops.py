@@ -21,7 +21,7 @@ _SIDE = 0.4
 """White before and behind, in letter sizes."""
 _BOWED = 0.06
 """Bow in line heights from which a crop follows the curve."""
-_LIGHT, _DARK = 250.0, 25.0
+_LIGHT, _DARK = 255.0, 0.0
 """Grey of paper and of solid ink in a crop."""
 
 

@@ -172,10 +172,21 @@ def _is_text(marks: Marks, bands: _Bands, row: int, size: float) -> bool:
     if len(members) <= 2:
         # A folio, an item's number, a lone initial; not a stain, a bar or a stroke of a pen.
         fill = marks.area[members] / (width * height)
-        shaped = (height <= 6.5 * width) & (width <= 2.2 * height) & (fill < 0.97)
-        return bool(own >= 0.55 * size and np.all(fill >= 0.15) and np.any(shaped))
-    covered = float(width.sum()) / max(1.0, float(bands.x1[row] - bands.x0[row]))
+        shaped = (height <= 6.5 * width) & (width <= 1.5 * height) & (fill >= 0.2) & (fill < 0.97)
+        return bool(own >= 0.75 * size and np.all(shaped))
+    if len(members) <= 5 and _scatter(marks, bands, row) > 0.2:
+        return False
+    length = float(marks.x1[members].max() - marks.x0[members].min())
+    covered = float(width.sum()) / max(1.0, length)
     return spread <= 0.5 and covered >= 0.22
+
+
+def _scatter(marks: Marks, bands: _Bands, row: int) -> float:
+    """How far the feet of the letters are off the baseline: the median, in letter sizes."""
+    members = bands.members[row]
+    x = (marks.x0[members] + marks.x1[members]) / 2
+    off = np.abs(marks.y1[members] - bands.base[row].at(x))
+    return float(np.median(off)) / float(bands.size[row])
 
 
 def _is_clear(marks: Marks, bands: _Bands, row: int, spread: float) -> bool:
@@ -183,9 +194,7 @@ def _is_clear(marks: Marks, bands: _Bands, row: int, spread: float) -> bool:
     members = bands.members[row]
     if len(members) < 3 or spread > 0.35 or float(marks.doubtful[members].mean()) > 0.25:
         return False
-    x = (marks.x0[members] + marks.x1[members]) / 2
-    off = np.abs(marks.y1[members] - bands.base[row].at(x))
-    return float(np.median(off)) <= 0.12 * float(bands.size[row])
+    return _scatter(marks, bands, row) <= 0.12
 
 
 def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:

@@ -166,7 +166,7 @@ def _small(marks: Marks, i: Ints, j: Ints, size: float) -> Mask:
     owner = np.concatenate((i[beside], j[beside]))
     beheld = height[np.concatenate((j[beside], i[beside]))]
     usual = grouped_median(owner, beheld, len(marks))
-    return np.asarray((height < 0.3 * size) | (height < 0.58 * usual))
+    return np.asarray((height < 0.4 * size) | (height < 0.58 * usual))
 
 
 def _link(marks: Marks, i: Ints, j: Ints) -> Ints:
