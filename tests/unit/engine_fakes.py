@@ -8,6 +8,7 @@ without scheduler, blocks or batches.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ import torch
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import (
     BlockKind,
+    DraftHeadConfig,
     EngineConfig,
     ModelConfig,
     ProcessorConfig,
@@ -37,6 +39,8 @@ from vlmcli.engine.sampler import uniform
 VOCAB = 24
 IMAGE_TOKEN = 22
 STOP = 23
+DRAFT_END = 21
+DRAFT_STEPS = 2
 BLOCK_BYTES = 100
 EMBEDDING_BYTES = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -191,6 +195,24 @@ class FakeRunner:
             raise OutOfMemory
 
 
+def fake_draft(embeds: torch.Tensor) -> list[int]:
+    """No, one or two ids for each visual token, decided by what it holds."""
+    return draft_of_codes(embeds[:, 0].double().numpy())
+
+
+def draft_of_codes(content: np.ndarray) -> list[int]:
+    bits = mix(content.astype(np.uint64))
+    return [int(b >> np.uint64(8)) % 20 for b in bits for _ in range(int(b) % (DRAFT_STEPS + 1))]
+
+
+def completed(request: Request) -> Request:
+    """The request as a model with the draft in its prompt is asked."""
+    if not request.images:
+        return request
+    draft = [token for i in request.images for token in draft_of_codes(image_codes(i.pixels))]
+    return replace(request, prompt_token_ids=[*request.prompt_token_ids, *draft, DRAFT_END])
+
+
 class FakeTokenizer:
     """Token 0 is 'a', token 1 is 'b', and so on."""
 
@@ -280,6 +302,7 @@ def fake_engine(
     pool_tokens: int = 800,
     block_size: int = 4,
     draft: Callable[[torch.Tensor], list[int]] | None = None,
+    draft_in_prompt: bool = False,
     **config: object,
 ) -> Engine:
     """An engine over the fake model; `config` overrides fields of `EngineConfig`."""
@@ -295,6 +318,10 @@ def fake_engine(
         **config,
     }
     runner = FakeRunner(block_size, draft)
+    if draft_in_prompt:
+        head = DraftHeadConfig(steps=DRAFT_STEPS, width=1, reach=0, draft_end_token_id=DRAFT_END)
+        runner.guess = fake_draft
+        runner.model_config = replace(runner.model_config, draft_head=head)
     return Engine(runner, FakeTokenizer(), EngineConfig(**values))  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.engine.alignment import CONTEXT, MAX_SUFFIX, SuffixIndex, align_nearby
+from vlmcli.engine.alignment import MAX_SUFFIX, SuffixIndex, align_nearby
 from vlmcli.engine.request import DraftSource
 
 SELF_SOURCE = "ngram"
@@ -29,7 +29,9 @@ _MEMORY_TOKENS = 64.0
 _MAX_RATE = 0.995
 _SELF_WEIGHT = 0.4
 _NGRAM = 4
-_MAX_LOCAL_DISTANCE = CONTEXT // 3
+_CLEAR_RUN = 2
+"""Agreeing tokens behind which a single difference is taken for just that."""
+_MAX_LOCAL_DISTANCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class _Source:
         self.name = name
         self.text = text
         self.cursor = 0
-        self.run = CONTEXT
+        self.run = _CLEAR_RUN
         self.misses = 0
         self.right, self.wrong = prior
         self.num_right = self.num_wrong = 0
@@ -107,20 +109,25 @@ class _Source:
         return ahead
 
     def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
-        """Compare the prediction with the newest tokens and move behind them."""
-        new = output[len(output) - num_new :]
-        ahead = self.text[self.cursor : self.cursor + num_new]
-        equal = ahead == new[: len(ahead)]
-        num_equal = len(ahead) if equal.all() else int(equal.argmin())
-        self._count(num_equal, int(num_equal < len(ahead)))
-        self.cursor += num_equal
-        self.run += num_equal
-        if num_equal == num_new:
-            self.misses = 0
-            return
-        self.misses = self.misses + 1 if num_equal == 0 else 0
-        self._realign(output, num_new - num_equal)
-        self.run = 0
+        """Compare what was foreseen with the newest tokens and move behind them.
+
+        The state afterwards depends on the output alone, not on how it was cut into steps.
+        """
+        done = len(output) - num_new
+        while done < len(output):
+            new = output[done:]
+            ahead = self.text[self.cursor : self.cursor + len(new)]
+            equal = ahead == new[: len(ahead)]
+            num_equal = len(ahead) if equal.all() else int(equal.argmin())
+            self._count(num_equal, int(num_equal < len(ahead)))
+            self.cursor += num_equal
+            self.run += num_equal
+            done += num_equal
+            if done < len(output):
+                done += 1
+                self.misses = 0 if self.run else self.misses + 1
+                self._realign(output[:done])
+                self.run = 0
 
     def _count(self, right: int, wrong: int) -> None:
         self.num_right += right
@@ -132,8 +139,8 @@ class _Source:
             self.right *= _MEMORY_TOKENS / total
             self.wrong *= _MEMORY_TOKENS / total
 
-    def _realign(self, output: npt.NDArray[np.int64], num_unmatched: int) -> None:
-        """Find the place again after a difference.
+    def _realign(self, output: npt.NDArray[np.int64]) -> None:
+        """Find the place again after the newest token differed from what was foreseen.
 
         One fresh difference behind a long agreement has three readings, told apart by the newest
         token: the text has one token too many, the output doubles its last one, or one replaced
@@ -141,23 +148,24 @@ class _Source:
         useless source must not cost much.
         """
         text, place = self.text, self.cursor
-        if num_unmatched == 1 and self.run >= 3 and place < len(text):
+        if self.run >= _CLEAR_RUN and place < len(text):
             newest = output[-1]
             if place + 1 < len(text) and text[place + 1] == newest:
                 self.cursor = place + 2
             elif len(output) < 2 or output[-2] != newest:
                 self.cursor = place + 1
             return
+        self.cursor = min(place + 1, len(text))
         if self.misses & (self.misses - 1):
-            self.cursor = min(place + num_unmatched, len(text))
             return
-        self.cursor, distance = align_nearby(text, output, min(place + num_unmatched, len(text)))
+        self.cursor, distance = align_nearby(text, output, self.cursor)
         if distance <= min(_MAX_LOCAL_DISTANCE, len(output) // 3):
             return
+        known = text.tolist()
         if self.index is None:
             self.index = SuffixIndex(_NGRAM)
-            self.index.extend(text.tolist())
-        found = self.index.find(text.tolist(), output[-MAX_SUFFIX:].tolist(), self.cursor)
+            self.index.extend(known)
+        found = self.index.find(known, output[-MAX_SUFFIX:].tolist(), self.cursor)
         if found is not None:
             self.cursor = found
 
@@ -170,7 +178,6 @@ class _SelfSource(_Source):
     def __init__(self, prior: tuple[float, float]) -> None:
         super().__init__(SELF_SOURCE, np.empty(0, dtype=np.int64), prior)
         self.tokens: list[int] = []
-        self.index = SuffixIndex(_NGRAM)
         self.cursor = -1
 
     def peek(self, limit: int) -> list[int]:
@@ -178,26 +185,25 @@ class _SelfSource(_Source):
         if self.cursor < 0:
             return []
         ahead = self.tokens[self.cursor : self.cursor + limit]
-        while ahead and len(ahead) < limit:
+        while len(ahead) < limit:
             ahead += ahead[: limit - len(ahead)]
         return ahead
 
     def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
-        ahead = self.peek(num_new)
-        new = output[len(output) - num_new :].tolist()
-        self.tokens += new
-        if ahead == new:
-            self._count(num_new, 0)
-            self.cursor += num_new
-        else:
-            if ahead:
-                self._count(next(i for i, t in enumerate(new) if ahead[i] != t), 1)
-            self.cursor = -1
-        assert self.index is not None
-        self.index.extend(self.tokens)
-        if self.cursor < 0:
-            found = self.index.find(self.tokens, self.tokens[-MAX_SUFFIX:], len(self.tokens))
-            self.cursor = -1 if found is None else found
+        if self.index is None:
+            self.index = SuffixIndex(_NGRAM)
+        tokens = self.tokens
+        for token in output[len(output) - num_new :].tolist():
+            is_right = self.cursor >= 0 and tokens[self.cursor] == token
+            if self.cursor >= 0:
+                self._count(int(is_right), int(not is_right))
+            tokens.append(token)
+            self.index.extend(tokens)
+            if is_right:
+                self.cursor += 1
+            else:
+                found = self.index.find(tokens, tokens[-MAX_SUFFIX:], len(tokens))
+                self.cursor = -1 if found is None else found
 
 
 class Drafter:
@@ -234,10 +240,6 @@ class Drafter:
         text = np.array([*source.token_ids, *stop], dtype=np.int64)
         prior = self._rates.prior(source.name, source.weight)
         self._sources.append(_Source(source.name, text, prior))
-
-    def has(self, name: str) -> bool:
-        """Whether a source of this name was added."""
-        return any(source.name == name for source in self._sources)
 
     def propose(self, limit: int, overhead: float) -> Draft:
         """The next tokens according to the source that is right most often.
@@ -280,8 +282,20 @@ class Drafter:
         for source in self._sources:
             self._rates.record(source.name, source.num_right, source.num_wrong)
 
+    def agreement(self) -> dict[str, tuple[int, int]]:
+        """By source name: output tokens that it had a guess for, and right guesses among them.
+
+        Depends on the sources and the output alone: not on draft lengths, batches or budgets.
+        """
+        out: dict[str, tuple[int, int]] = {}
+        for source in self._sources:
+            guessed, right = out.get(source.name, (0, 0))
+            num_guessed = source.num_right + source.num_wrong
+            out[source.name] = (guessed + num_guessed, right + source.num_right)
+        return out
+
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Drafted and accepted tokens by source name, sources that never drafted left out."""
+        """Verified and accepted draft tokens by source name, unused sources left out."""
         out: dict[str, tuple[int, int]] = {}
         for source in self._sources:
             if source.drafted:

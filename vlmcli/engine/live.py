@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from operator import itemgetter
 
 from vlmcli.engine.interfaces import Detokenizer
 from vlmcli.engine.request import RequestOutput, StageSeconds
@@ -20,9 +21,10 @@ class Live:
     def output(self) -> RequestOutput:
         """The request as it stands."""
         sequence = self.sequence
-        counts = sequence.drafter.counts() if sequence.drafter is not None else {}
-        drafted = {name: count[0] for name, count in counts.items()}
-        accepted = {name: count[1] for name, count in counts.items()}
+        drafter = sequence.drafter
+        counts = drafter.counts() if drafter is not None else {}
+        agreement = drafter.agreement() if drafter is not None else {}
+        guessed, right = max(agreement.values(), key=itemgetter(1), default=(0, 0))
         return RequestOutput(
             request_id=sequence.request_id,
             token_ids=tuple(sequence.output_token_ids.tolist()),
@@ -33,10 +35,11 @@ class Live:
             num_prompt_tokens=sequence.num_prompt_tokens,
             num_visual_tokens=sequence.num_visual_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
-            num_drafted=sum(drafted.values()),
-            num_accepted=sum(accepted.values()),
-            drafted=drafted,
-            accepted=accepted,
+            num_drafted=guessed,
+            num_accepted=right,
+            agreement=agreement,
+            drafted={name: count[0] for name, count in counts.items()},
+            accepted={name: count[1] for name, count in counts.items()},
             seconds=StageSeconds(
                 encode=sequence.seconds[0], prefill=sequence.seconds[1], decode=sequence.seconds[2]
             ),

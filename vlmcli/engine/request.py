@@ -181,7 +181,12 @@ class RequestOutput:
 
     `token_ids` and `text` are cumulative, the stop token is in `token_ids` and not in `text`.
     `logprobs` is parallel to `token_ids`: natural logarithms under the model's own distribution,
-    empty where not asked for. `drafted` and `accepted` count draft tokens per source name.
+    empty where not asked for.
+
+    `agreement` says by draft source how many output tokens it had a guess for and how many guesses
+    were right; `num_drafted` and `num_accepted` are those of the best source. They depend on the
+    sources and the output alone, so they are the same in every batch. `drafted` and `accepted`
+    count the draft tokens that were really verified, which depends on what else was running.
     """
 
     request_id: str
@@ -195,6 +200,7 @@ class RequestOutput:
     num_cached_tokens: int
     num_drafted: int
     num_accepted: int
+    agreement: dict[str, tuple[int, int]]
     drafted: dict[str, int]
     accepted: dict[str, int]
     seconds: StageSeconds

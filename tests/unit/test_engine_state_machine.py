@@ -1,0 +1,165 @@
+"""Random requests, cancellations and failures: after every step everything is accounted for."""
+
+from dataclasses import replace
+
+import pytest
+from engine_fakes import OutOfMemory, expected_tokens, fake_engine, make_request, picture, runner_of
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from vlmcli.engine.request import DraftSource, Request, RequestOutput, RequestTooLargeError
+
+IMAGES = st.builds(picture, st.integers(0, 4), st.integers(1, 4), st.integers(1, 8))
+PARTS = st.lists(st.one_of(st.integers(0, 3), IMAGES), min_size=1, max_size=4)
+NUM_STEPS = 10_000
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Drives an engine with small pools; `num_steps` counts steps over all examples."""
+
+    num_steps = 0
+    num_failures = 0
+    num_preemptions = 0.0
+
+    @initialize(
+        pool=st.sampled_from([60, 100, 300]),
+        block_size=st.sampled_from([1, 4]),
+        batched=st.sampled_from([6, 20, 100]),
+        encoder=st.sampled_from([1, 40]),
+        embeddings=st.sampled_from([0, 20, 60, 500]),
+        vision=st.sampled_from([0, 5, 100]),
+        prefix=st.booleans(),
+        guess=st.lists(st.integers(0, 21), max_size=5),
+    )
+    def start(
+        self,
+        pool: int,
+        block_size: int,
+        batched: int,
+        encoder: int,
+        embeddings: int,
+        vision: int,
+        prefix: bool,
+        guess: list[int],
+    ) -> None:
+        self.engine = fake_engine(
+            pool_tokens=pool,
+            block_size=block_size,
+            draft=lambda embeds: guess,
+            max_num_seqs=5,
+            max_num_batched_tokens=batched,
+            max_encoder_tokens=encoder,
+            encoder_cache_bytes=embeddings * 8,
+            vision_cache_bytes=vision * 100,
+            enable_prefix_caching=prefix,
+        )
+        self.requests: dict[str, Request] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.num_added = 0
+
+    @rule(
+        parts=PARTS,
+        max_tokens=st.integers(1, 25),
+        temperature=st.sampled_from([0.0, 0.8]),
+        draft=st.sampled_from(["perfect", "shifted", "reversed", "none"]),
+    )
+    def add(self, parts: list, max_tokens: int, temperature: float, draft: str) -> None:
+        self.num_added += 1
+        name = f"r{self.num_added}"
+        request = make_request(
+            name, parts, max_tokens=max_tokens, temperature=temperature, seed=self.num_added
+        )
+        answer = tuple(expected_tokens(request, seed=self.num_added))
+        self.answers[name] = list(answer)
+        guess = {"perfect": answer, "shifted": answer[2:], "reversed": answer[::-1], "none": ()}
+        source = DraftSource(name="draft", token_ids=guess[draft])
+        request = replace(request, drafts=(source,))
+        try:
+            self.engine.add_request(request)
+        except RequestTooLargeError:
+            return
+        self.requests[name] = request
+
+    @precondition(lambda self: self.requests)
+    @rule(num=st.integers(1, 20))
+    def run(self, num: int) -> None:
+        for _ in range(num):
+            self._step()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.requests)))
+        output = self.engine.abort_request(name)
+        assert output is not None and output.finish_reason == "aborted"
+        del self.requests[name]
+        assert list(output.token_ids) == self.answers[name][: len(output.token_ids)]
+        assert self.engine.abort_request(name) is None
+
+    @precondition(lambda self: self.requests)
+    @rule()
+    def fail(self) -> None:
+        runner_of(self.engine).fail = True
+        with pytest.raises(OutOfMemory):
+            self.engine.step()
+        EngineMachine.num_failures += 1
+
+    @invariant()
+    def everything_is_accounted_for(self) -> None:
+        if hasattr(self, "engine"):
+            self.engine.check_integrity()
+            assert self.engine.has_unfinished() == bool(self.requests)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        limit = 50 + 6 * sum(
+            r.sampling.max_tokens + len(r.prompt_token_ids) for r in self.requests.values()
+        )
+        for _ in range(limit):
+            if not self.requests:
+                break
+            self._step()
+        assert not self.requests, "the engine does not come to an end"
+        stats = self.engine.stats()
+        assert stats["blocks_used"] == 0
+        EngineMachine.num_preemptions += stats["preemptions"]
+
+    def _step(self) -> None:
+        EngineMachine.num_steps += 1
+        for output in self.engine.step():
+            self._take(output)
+        self.engine.check_integrity()
+
+    def _take(self, output: RequestOutput) -> None:
+        if output.finished:
+            del self.requests[output.request_id]
+            assert list(output.token_ids) == self.answers[output.request_id]
+
+
+def test_engine_survives_ten_thousand_random_steps() -> None:
+    """Counts its own steps: more examples are drawn until there are enough."""
+    EngineMachine.num_steps = 0
+    rounds = 0
+    while EngineMachine.num_steps < NUM_STEPS:
+        rounds += 1
+        assert rounds < 20
+        run_state_machine_as_test(
+            EngineMachine,
+            settings=settings(
+                max_examples=60,
+                stateful_step_count=30,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    assert EngineMachine.num_failures > 20
+    assert EngineMachine.num_preemptions > 20
