@@ -53,3 +53,43 @@ def cli(tmp_path):
     for name in ("a.pdf", "b.pdf", "c.pdf"):
         (tmp_path / name).write_bytes(b"document")
     return Cli(tmp_path)
+
+
+class RealCli(Cli):
+    """Starts the real command line over the real pipeline, with patience for a busy machine."""
+
+    def __call__(self, *args: str, env=None, **more):
+        """Run to the end."""
+        return super().__call__(*args, env=env, **{"timeout": 300, **more})
+
+    def records(self, *args: str, code: int = 0, **more) -> list[dict]:
+        """The records that `vlmcli ocr ... -f jsonl` writes to stdout, having ended with `code`."""
+        done = self("ocr", *args, "-f", "jsonl", **more)
+        assert done.returncode == code, done.stderr.decode()
+        return read_records(done.stdout)
+
+    def start(self, *args: str, **more) -> subprocess.Popen:
+        """Start and come back at once."""
+        return subprocess.Popen(
+            self.command(*args, fake=False),
+            cwd=self.folder,
+            env=self.environment(),
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+        )
+
+
+def read_records(data: bytes) -> list[dict]:
+    """Records of a JSONL file, which has whole lines only."""
+    assert data == b"" or data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def without_seconds(records: list[dict]) -> list[dict]:
+    """What two runs of the same job must agree on."""
+    return [{key: value for key, value in r.items() if key != "seconds"} for r in records]
+
+
+@pytest.fixture
+def real(tmp_path):
+    """The real command line in an empty folder."""
+    return RealCli(tmp_path)
