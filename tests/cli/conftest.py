@@ -1,50 +1,7 @@
-"""How the command line's tests start it: as users do, in a process of its own."""
-
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The command line in a folder of its own, over a fake pipeline or the real one."""
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-FAKE_SCRIPT = Path(__file__).parent / "with_fake_pipeline.py"
-
-
-class Cli:
-    """Starts `vlmcli` in `folder`; with `fake`, over the fake pipeline."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def command(self, *args: str, fake: bool = True) -> list[str]:
-        start = [str(FAKE_SCRIPT)] if fake else ["-m", "vlmcli"]
-        return [sys.executable, *start, *args]
-
-    def environment(self, fake: dict | None = None, **more: str) -> dict[str, str]:
-        dropped = ("VLMCLI_", "_VLMCLI_", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
-        return kept | {"PYTHONPATH": paths, "FAKE": json.dumps(fake or {}), **more}
-
-    def __call__(self, *args: str, fake: dict | None = None, env=None, **more):
-        """Run to the end; `fake={}` is the fake pipeline in good order, None the real one."""
-        return subprocess.run(
-            self.command(*args, fake=fake is not None),
-            cwd=self.folder,
-            env=self.environment(fake, **(env or {})),
-            **{"capture_output": True, "timeout": 60, "check": False, **more},
-        )
-
-    def start(self, *args: str, fake: dict | None = None, **more) -> subprocess.Popen:
-        """Start over the fake pipeline and come back at once."""
-        return subprocess.Popen(
-            self.command(*args),
-            cwd=self.folder,
-            env=self.environment(fake),
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
-        )
+from command_line import Cli, RealCli
 
 
 @pytest.fixture
@@ -53,40 +10,6 @@ def cli(tmp_path):
     for name in ("a.pdf", "b.pdf", "c.pdf"):
         (tmp_path / name).write_bytes(b"document")
     return Cli(tmp_path)
-
-
-class RealCli(Cli):
-    """Starts the real command line over the real pipeline, with patience for a busy machine."""
-
-    def __call__(self, *args: str, env=None, **more):
-        """Run to the end."""
-        return super().__call__(*args, env=env, **{"timeout": 300, **more})
-
-    def records(self, *args: str, code: int = 0, **more) -> list[dict]:
-        """The records that `vlmcli ocr ... -f jsonl` writes to stdout, having ended with `code`."""
-        done = self("ocr", *args, "-f", "jsonl", **more)
-        assert done.returncode == code, done.stderr.decode()
-        return read_records(done.stdout)
-
-    def start(self, *args: str, **more) -> subprocess.Popen:
-        """Start and come back at once."""
-        return subprocess.Popen(
-            self.command(*args, fake=False),
-            cwd=self.folder,
-            env=self.environment(),
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
-        )
-
-
-def read_records(data: bytes) -> list[dict]:
-    """Records of a JSONL file, which has whole lines only."""
-    assert data == b"" or data.endswith(b"\n")
-    return [json.loads(line) for line in data.splitlines()]
-
-
-def without_seconds(records: list[dict]) -> list[dict]:
-    """What two runs of the same job must agree on."""
-    return [{key: value for key, value in r.items() if key != "seconds"} for r in records]
 
 
 @pytest.fixture

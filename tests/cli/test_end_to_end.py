@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, RealCli, read_records, without_seconds
+from command_line import ROOT, RealCli, read_records, without_seconds
 from jsonschema import Draft202012Validator
 from real_documents import LINES, write_frames, write_pages, write_text_pdf
 

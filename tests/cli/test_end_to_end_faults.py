@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import RealCli, read_records
+from command_line import RealCli, read_records
 from real_documents import (
     LINES,
     hostile_files,

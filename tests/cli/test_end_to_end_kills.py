@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from conftest import read_records, without_seconds
+from command_line import read_records, without_seconds
 from real_documents import write_pages, write_text_pdf
 
 NUM_PAGES = 24
