@@ -254,26 +254,31 @@ class Engine:
             num_open_tokens=num_open,
         )
 
+    def _complete_prompt(self, sequence: Sequence) -> None:
+        """Write the drafts of all images behind an open prompt, once all of them are known."""
+        head = self.model_config.draft_head
+        assert head is not None and head.draft_end_token_id is not None
+        drafts = sequence.image_drafts
+        for i, image in enumerate(sequence.request.images):
+            if drafts[i] is None:
+                drafts[i] = self._images.draft_of(image.mm_hash)
+        known = [draft for draft in drafts if draft is not None]
+        if len(known) == len(drafts):
+            sequence.complete([*b"".join(known), head.draft_end_token_id])
+
     def _add_draft_head(self, sequence: Sequence) -> None:
         """Give an admitted sequence the draft head's reading of its images, if all are at hand."""
         drafter = sequence.drafter
         if drafter is None or sequence.num_preemptions:
             return
-        draft = self._images.draft_of(sequence.request)
-        if draft:
+        drafts = [self._images.draft_of(image.mm_hash) for image in sequence.request.images]
+        guess = b"".join(draft or b"" for draft in drafts)
+        if guess and None not in drafts:
             drafter.add(
                 DraftSource(
-                    name=DRAFT_HEAD_SOURCE, token_ids=tuple(draft), weight=DRAFT_HEAD_WEIGHT
+                    name=DRAFT_HEAD_SOURCE, token_ids=tuple(guess), weight=DRAFT_HEAD_WEIGHT
                 )
             )
-
-    def _complete_prompt(self, sequence: Sequence) -> None:
-        """Write the draft of all images behind an open prompt, once all of them are known."""
-        head = self.model_config.draft_head
-        assert head is not None and head.draft_end_token_id is not None
-        draft = self._images.draft_of(sequence.request)
-        if draft is not None:
-            sequence.complete([*draft, head.draft_end_token_id])
 
     def _encode(self, jobs: tuple[EncodeJob, ...]) -> None:
         started = perf_counter()

@@ -14,7 +14,6 @@ import torch
 
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.interfaces import Runner
-from vlmcli.engine.request import Request
 from vlmcli.engine.step import EncodeJob
 
 _MAX_DRAFTS = 16_384
@@ -64,17 +63,12 @@ class ImageStore:
         """The [tokens, hidden] of an image that some request has pinned."""
         return self.embeddings.get(mm_hash).embeds
 
-    def draft_of(self, request: Request) -> bytes | None:
-        """What the draft head says of all images of a request; None while one is unknown."""
-        draft = b""
-        for image in request.images:
-            known = self._drafts.get(image.mm_hash)
-            if known is None:
-                encoded = self.embeddings.peek(image.mm_hash)
-                if encoded is None:
-                    return None
-                known = encoded.draft
-            draft += known
+    def draft_of(self, mm_hash: bytes) -> bytes | None:
+        """What the draft head says of an image; None where that is not known or forgotten."""
+        draft = self._drafts.get(mm_hash)
+        if draft is None:
+            encoded = self.embeddings.peek(mm_hash)
+            return encoded.draft if encoded else None
         return draft
 
     def _keep(self, job: EncodeJob, embeds: torch.Tensor, draft: bytes) -> Encoded:

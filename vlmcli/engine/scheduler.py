@@ -27,11 +27,13 @@ class Scheduler:
     """Moves sequences between its queues under the budgets of the config.
 
     Args:
-        config: limits in sequences and tokens. blocks: the paged pool. embeddings: the encoder
-        cache; it holds opaque values here. embedding_bytes: bytes of one visual token's embedding.
+        config: limits in sequences and tokens.
+        blocks: the paged pool.
+        embeddings: the encoder cache; it holds opaque values here.
+        embedding_bytes: bytes of one visual token's embedding.
         overhead_rows: fixed cost of a decoder pass in rows, shared by its sequences; it sets how
             far drafts reach.
-        on_open: called with a sequence whose prompt is open; completes it if its images are known.
+        on_open: called with a sequence whose prompt is open; takes note of the drafts at hand.
         on_admit: called with a sequence when it has got its blocks, before anything is drafted.
     """
 
@@ -219,17 +221,18 @@ class Scheduler:
         )
 
     def _missing_images(self, sequence: Sequence) -> Iterator[tuple[ImageInput, int]]:
-        """Images without an embedding among those that are not computed yet, with their tokens.
-
-        An open prompt needs every image, since its last tokens are what the images say.
+        """Images to encode, with their tokens: of an open prompt those without a draft, of another
+        those that are not computed yet; never one whose embedding is at hand.
         """
-        request = sequence.request
-        first = 0
-        if not sequence.is_open:
+        images, places = sequence.request.images, sequence.request.placeholders
+        if sequence.is_open:
+            needed = [i for i, draft in enumerate(sequence.image_drafts) if draft is None]
+        else:
             first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
-        for image, place in zip(request.images[first:], request.placeholders[first:], strict=True):
-            if image.mm_hash not in self.embeddings:
-                yield image, place.length
+            needed = [*range(first, len(images))]
+        for i in needed:
+            if images[i].mm_hash not in self.embeddings:
+                yield images[i], places[i].length
 
     def _plan_batch(self) -> tuple[ScheduledSequence, ...]:
         """Rows for every decoding sequence, their drafts, then prompt chunks, oldest first."""

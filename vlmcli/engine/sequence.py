@@ -49,6 +49,7 @@ class Sequence:
         "block_table",
         "drafter",
         "finish_reason",
+        "image_drafts",
         "image_ends",
         "logprobs",
         "num_cached_tokens",
@@ -105,6 +106,8 @@ class Sequence:
         self.block_kinds: list[BlockKind] = []
         self.num_registered_blocks = 0
         self.image_ends = [placeholder.end for placeholder in request.placeholders]
+        self.image_drafts: list[bytes | None] = [None] * len(request.images)
+        """While the prompt is open: what the draft head says of each image, as far as known."""
         self.num_visual_tokens = sum(placeholder.length for placeholder in request.placeholders)
         self.logprobs: list[float] = []
         self.stop_token_ids = stop_token_ids
