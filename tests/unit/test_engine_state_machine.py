@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from engine_fakes import OutOfMemory, expected_tokens, fake_engine, make_request, picture, runner_of
+from engine_fakes import (
+    OutOfMemory,
+    completed,
+    expected_tokens,
+    fake_engine,
+    make_request,
+    picture,
+    runner_of,
+)
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,6 +46,7 @@ class EngineMachine(RuleBasedStateMachine):
         vision=st.sampled_from([0, 5, 100]),
         prefix=st.booleans(),
         guess=st.lists(st.integers(0, 21), max_size=5),
+        in_prompt=st.booleans(),
     )
     def start(
         self,
@@ -49,11 +58,13 @@ class EngineMachine(RuleBasedStateMachine):
         vision: int,
         prefix: bool,
         guess: list[int],
+        in_prompt: bool,
     ) -> None:
         self.engine = fake_engine(
             pool_tokens=pool,
             block_size=block_size,
             draft=lambda embeds: guess,
+            draft_in_prompt=in_prompt,
             max_num_seqs=5,
             max_num_batched_tokens=batched,
             max_encoder_tokens=encoder,
@@ -61,6 +72,7 @@ class EngineMachine(RuleBasedStateMachine):
             vision_cache_bytes=vision * 100,
             enable_prefix_caching=prefix,
         )
+        self.in_prompt = in_prompt
         self.requests: dict[str, Request] = {}
         self.answers: dict[str, list[int]] = {}
         self.num_added = 0
@@ -77,7 +89,8 @@ class EngineMachine(RuleBasedStateMachine):
         request = make_request(
             name, parts, max_tokens=max_tokens, temperature=temperature, seed=self.num_added
         )
-        answer = tuple(expected_tokens(request, seed=self.num_added))
+        asked = completed(request) if self.in_prompt else request
+        answer = tuple(expected_tokens(asked, seed=self.num_added))
         self.answers[name] = list(answer)
         guess = {"perfect": answer, "shifted": answer[2:], "reversed": answer[::-1], "none": ()}
         source = DraftSource(name="draft", token_ids=guess[draft])

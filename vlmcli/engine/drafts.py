@@ -31,6 +31,8 @@ _SELF_WEIGHT = 0.4
 _NGRAM = 4
 _CLEAR_RUN = 2
 """Agreeing tokens behind which a single difference is taken for just that."""
+_ALIGN_EVERY = 16
+"""Differences in a row after which a source is aligned at least."""
 _MAX_LOCAL_DISTANCE = 3
 
 
@@ -86,12 +88,14 @@ class _Source:
         "right",
         "run",
         "text",
+        "tokens",
         "wrong",
     )
 
     def __init__(self, name: str, text: npt.NDArray[np.int64], prior: tuple[float, float]) -> None:
         self.name = name
         self.text = text
+        self.tokens: list[int] = text.tolist()
         self.cursor = 0
         self.run = _CLEAR_RUN
         self.misses = 0
@@ -105,8 +109,7 @@ class _Source:
         return min(_MAX_RATE, self.right / (self.right + self.wrong))
 
     def peek(self, limit: int) -> list[int]:
-        ahead: list[int] = self.text[self.cursor : self.cursor + limit].tolist()
-        return ahead
+        return self.tokens[self.cursor : self.cursor + limit]
 
     def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
         """Compare what was foreseen with the newest tokens and move behind them.
@@ -145,7 +148,7 @@ class _Source:
         One fresh difference behind a long agreement has three readings, told apart by the newest
         token: the text has one token too many, the output doubles its last one, or one replaced
         the other. Anything less clear is aligned, ever more rarely while nothing agrees, since a
-        useless source must not cost much.
+        useless source must not cost much; a look into the index is cheap.
         """
         text, place = self.text, self.cursor
         if self.run >= _CLEAR_RUN and place < len(text):
@@ -156,16 +159,14 @@ class _Source:
                 self.cursor = place + 1
             return
         self.cursor = min(place + 1, len(text))
-        if self.misses & (self.misses - 1):
-            return
-        self.cursor, distance = align_nearby(text, output, self.cursor)
-        if distance <= min(_MAX_LOCAL_DISTANCE, len(output) // 3):
-            return
-        known = text.tolist()
+        if not self.misses & (self.misses - 1) or self.misses % _ALIGN_EVERY == 0:
+            self.cursor, distance = align_nearby(text, output, self.cursor)
+            if distance <= min(_MAX_LOCAL_DISTANCE, len(output) // 3):
+                return
         if self.index is None:
             self.index = SuffixIndex(_NGRAM)
-            self.index.extend(known)
-        found = self.index.find(known, output[-MAX_SUFFIX:].tolist(), self.cursor)
+            self.index.extend(self.tokens)
+        found = self.index.find(self.tokens, output[-MAX_SUFFIX:].tolist(), self.cursor)
         if found is not None:
             self.cursor = found
 
@@ -173,11 +174,10 @@ class _Source:
 class _SelfSource(_Source):
     """The sequence's own output as a source: what followed the last time these tokens came."""
 
-    __slots__ = ("tokens",)
+    __slots__ = ()
 
     def __init__(self, prior: tuple[float, float]) -> None:
         super().__init__(SELF_SOURCE, np.empty(0, dtype=np.int64), prior)
-        self.tokens: list[int] = []
         self.cursor = -1
 
     def peek(self, limit: int) -> list[int]:
