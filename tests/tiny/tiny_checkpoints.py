@@ -19,16 +19,29 @@ from vlmcli.engine.positions import mrope_positions
 from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
 from vlmcli.engine.request import ImageInput, PlaceholderRange
 
-IMAGE, START, END, EOS = 90, 91, 92, 93
+IMAGE, START, END, EOS, VIDEO = 90, 91, 92, 93, 94
 FACTS = {
     "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
 }
 
 
-def write_checkpoint(path: Path, kind: str, *, tied: bool = False, seed: int = 0, **save) -> Path:
-    """A random Qwen2-VL checkpoint of one of `FACTS`, its logits far from flat."""
+def write_checkpoint(
+    path: Path,
+    kind: str,
+    *,
+    tied: bool = False,
+    seed: int = 0,
+    first_special: int = IMAGE,
+    vocab_size: int = 97,
+    **save,
+) -> Path:
+    """A random Qwen2-VL checkpoint of one of `FACTS`, its logits far from flat.
+
+    `IMAGE` and the other special ids are those for the default of `first_special`.
+    """
     facts = FACTS[kind]
+    shift = first_special - IMAGE
     heads = facts["heads"]
     config = Qwen2VLConfig(
         text_config={
@@ -37,14 +50,14 @@ def write_checkpoint(path: Path, kind: str, *, tied: bool = False, seed: int = 0
             "num_attention_heads": heads,
             "num_key_value_heads": facts["kv_heads"],
             "intermediate_size": 96,
-            "vocab_size": 97,
+            "vocab_size": vocab_size,
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 10000.0,
                 "mrope_section": [4, 6, 6],
             },
             "max_position_embeddings": 512,
-            "eos_token_id": EOS,
+            "eos_token_id": EOS + shift,
             "bos_token_id": None,
             "pad_token_id": None,
         },
@@ -56,10 +69,10 @@ def write_checkpoint(path: Path, kind: str, *, tied: bool = False, seed: int = 0
             "patch_size": facts["patch_size"],
             "spatial_merge_size": facts["spatial_merge_size"],
         },
-        image_token_id=IMAGE,
-        video_token_id=94,
-        vision_start_token_id=START,
-        vision_end_token_id=END,
+        image_token_id=IMAGE + shift,
+        video_token_id=VIDEO + shift,
+        vision_start_token_id=START + shift,
+        vision_end_token_id=END + shift,
         tie_word_embeddings=tied,
     )
     torch.manual_seed(seed)
