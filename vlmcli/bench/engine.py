@@ -43,12 +43,13 @@ def run(model: str, *, num_lines: int, threads: int, say: Callable[[str], None])
     outputs, seconds, stats = _run_ours(checkpoint, crops, threads)
     texts = [output.text for output in outputs]
     peer = TransformersPeer(checkpoint.path, threads=threads)
-    peer.read(crops[:1])
+    prompts = peer.prompts(crops)
+    peer.read(crops[:1], prompts[:1])
     order = sorted(range(num_lines), key=lambda index: crops[index].shape[1])
     batched, batched_seconds = _timed(
-        peer, crops, [order[i : i + BATCH] for i in range(0, num_lines, BATCH)]
+        peer, crops, prompts, [order[i : i + BATCH] for i in range(0, num_lines, BATCH)]
     )
-    single, single_seconds = _timed(peer, crops, [[index] for index in range(num_lines)])
+    single, single_seconds = _timed(peer, crops, prompts, [[index] for index in range(num_lines)])
     say(f"{num_lines} lines, {threads} thread(s), fp32, greedy; lines per second")
     for name, taken in (
         ("vlmcli engine", seconds),
@@ -95,13 +96,17 @@ def _run_ours(
 
 
 def _timed(
-    peer: TransformersPeer, crops: Sequence[Pixels], batches: Sequence[Sequence[int]]
+    peer: TransformersPeer,
+    crops: Sequence[Pixels],
+    prompts: Sequence[list[int]],
+    batches: Sequence[Sequence[int]],
 ) -> tuple[list[str], float]:
     """Texts in the order of the crops, and seconds."""
     texts: dict[int, str] = {}
     started = time.perf_counter()
     for batch in batches:
-        texts |= zip(batch, peer.read([crops[index] for index in batch]), strict=True)
+        some = peer.read([crops[i] for i in batch], [prompts[i] for i in batch])
+        texts |= zip(batch, some, strict=True)
     return [texts[index] for index in range(len(crops))], time.perf_counter() - started
 
 

@@ -1,4 +1,8 @@
-"""The other side of the engine benchmark: `transformers` reads the same crops with generate."""
+"""The other side of the engine benchmark: `transformers` reads the same crops with generate.
+
+It knows no draft heads. Where the draft is part of the prompt, our runner computes it once, before
+the clock starts: transformers gets that work for nothing.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vlmcli.engine.loader import read_model_config
+from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.preprocess import as_channels, normalise, pack
+from vlmcli.engine.request import ImageInput
 from vlmcli.engine.tokenizer import load_tokenizer
+from vlmcli.readers.lines import column_width, crop_digest
 
 Pixels = npt.NDArray[np.uint8]
 _BYTES_PER_COLUMN = 8
@@ -22,25 +29,39 @@ class TransformersPeer:
     def __init__(self, path: Path, *, threads: int) -> None:
         from transformers import Qwen2VLForConditionalGeneration
 
-        torch.set_num_threads(threads)
-        self._config = read_model_config(path)
+        self._runner = ModelRunner.from_checkpoint(path, EngineConfig(num_threads=threads))
+        self._config = self._runner.model_config
         self._tokenizer = load_tokenizer(path)
         self._model = Qwen2VLForConditionalGeneration.from_pretrained(
             path, dtype=torch.float32
         ).eval()
 
+    def prompts(self, crops: Sequence[Pixels]) -> list[list[int]]:
+        """The prompt of each crop, completed by its draft where the model wants it so."""
+        config = self._config
+        prompts = []
+        for crop in crops:
+            images = [config.image_token_id] * self._columns(crop)
+            prompt = [config.vision_start_token_id, *images, config.vision_end_token_id]
+            head = config.draft_head
+            if head is not None and head.draft_end_token_id is not None:
+                image = ImageInput(pixels=crop, mm_hash=crop_digest(crop))
+                (draft,) = self._runner.draft(self._runner.encode([image]))
+                prompt += [*draft, head.draft_end_token_id]
+            prompts.append(prompt)
+        return prompts
+
     @torch.inference_mode()
-    def read(self, crops: Sequence[Pixels]) -> list[str]:
-        """Texts of line crops, read as one batch padded on the left."""
+    def read(self, crops: Sequence[Pixels], prompts: Sequence[list[int]]) -> list[str]:
+        """Texts of line crops, read as one batch padded on the left; prompts from `prompts`."""
         processor = self._config.processor
         patches, grids = pack([as_channels(crop, 3) for crop in crops], processor)
         values = normalise(patches, processor)
         # Two equal frames, as the processor of transformers makes of a picture.
         area = processor.geometry.patch_size**2
         values = np.repeat(values.reshape(len(values), 3, 1, area), 2, axis=2)
-        prompts = [self._prompt(crop) for crop in crops]
         ids, mask = _pad_left(prompts, self._config.eos_token_ids[0])
-        columns = max(crop.shape[1] for crop in crops) // self._column
+        limits = [_BYTES_PER_COLUMN * self._columns(crop) + 16 for crop in crops]
         out = self._model.generate(
             input_ids=ids,
             attention_mask=mask,
@@ -48,20 +69,14 @@ class TransformersPeer:
             image_grid_thw=torch.tensor(grids),
             mm_token_type_ids=(ids == self._config.image_token_id).long(),
             do_sample=False,
-            max_new_tokens=_BYTES_PER_COLUMN * columns + 16,
+            max_new_tokens=max(limits),
         )
         stops = set(self._config.eos_token_ids)
-        return [self._text(row[ids.shape[1] :].tolist(), stops) for row in out]
+        rows = out[:, ids.shape[1] :].tolist()
+        return [self._text(row[:limit], stops) for row, limit in zip(rows, limits, strict=True)]
 
-    @property
-    def _column(self) -> int:
-        vision = self._config.vision
-        return vision.patch_size * vision.merge_size
-
-    def _prompt(self, crop: Pixels) -> list[int]:
-        config = self._config
-        images = [config.image_token_id] * (crop.shape[1] // self._column)
-        return [config.vision_start_token_id, *images, config.vision_end_token_id]
+    def _columns(self, crop: Pixels) -> int:
+        return int(crop.shape[1]) // column_width(self._config)
 
     def _text(self, ids: list[int], stops: set[int]) -> str:
         end = next((index for index, token in enumerate(ids) if token in stops), len(ids))
