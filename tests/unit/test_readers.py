@@ -15,6 +15,7 @@ from vlmcli.engine.request import Request, RequestOutput, StageSeconds
 from vlmcli.readers.guard import Guard
 from vlmcli.readers.lines import LineReader, crop_digest, pad_crop
 from vlmcli.reading import PageJob, PageReading
+from vlmcli.results import Seconds
 
 END = 259
 
@@ -143,6 +144,25 @@ def test_a_loop_is_stopped_tried_warmer_and_cut(config: ModelConfig) -> None:
     assert reading.attempts == 3
     assert reading.crops[0].text in ("Dear Sir,", "Dear Sir, a b c", "Dear Sir, a b c a b c")
     assert reading.message
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_the_same_answer_however_many_tokens_a_step_brings(
+    config: ModelConfig, retries: int
+) -> None:
+    """A loop that ends by itself is noticed too, in one step or in many."""
+    texts = {10: "Dear Sir, " + "a b c " * 25, 20: "Dear Sir, " + "so so " * 100, 30: "fine " * 4}
+
+    def read(pace: int) -> PageReading:
+        script = PaperEngine(config, lambda grey, warmth: texts[grey] + "!" * int(warmth > 0), pace)
+        reader = make(script, retries=retries)
+        crops = tuple(crop(grey, width=1100, line=grey) for grey in texts)
+        reader.submit(PageJob(key=1, crops=crops))
+        return replace(drain(reader)[1], seconds=Seconds())
+
+    readings = [read(pace) for pace in (1, 8, 23, 1000)]
+    assert readings[0].status == "looped"
+    assert all(reading == readings[0] for reading in readings)
 
 
 def test_a_retry_that_ends_well_is_a_good_page(config: ModelConfig) -> None:

@@ -91,20 +91,32 @@ class Guard:
         return answers
 
     def _take(self, number: int, ticket: _Ticket, output: RequestOutput) -> Answer | None:
-        is_due = len(output.token_ids) - ticket.checked >= CHECK_EVERY
-        loop = None
-        if output.finish_reason != "stop" and (output.finished or is_due):
-            ticket.checked = len(output.token_ids)
-            loop = find_loop(output.token_ids, self.engine.decode)
+        loop = self._find_loop(ticket, output)
         if not output.finished and loop is None:
             return None
-        _charge(ticket, output)
+        _charge(ticket, output, is_looped=loop is not None)
         if loop is None:
             is_cut = output.finish_reason == "length"
             return _answer(ticket, output.text, output.logprobs, is_truncated=is_cut)
         if not output.finished:
             self.engine.abort_request(output.request_id)
         return self._try_again_or_cut(number, ticket, output, loop)
+
+    def _find_loop(self, ticket: _Ticket, output: RequestOutput) -> Loop | None:
+        """Check the output at every multiple of `CHECK_EVERY` tokens, and where it was cut off.
+
+        However many tokens a step brings, the same text is stopped at the same place.
+        """
+        tokens = output.token_ids
+        ends = [*range(ticket.checked + CHECK_EVERY, len(tokens) + 1, CHECK_EVERY)]
+        if output.finish_reason == "length":
+            ends.append(len(tokens))
+        for end in ends:
+            ticket.checked = end
+            loop = find_loop(tokens[:end], self.engine.decode)
+            if loop is not None:
+                return loop
+        return None
 
     def _try_again_or_cut(
         self, number: int, ticket: _Ticket, output: RequestOutput, loop: Loop
@@ -143,14 +155,17 @@ def _answer(
     )
 
 
-def _charge(ticket: _Ticket, output: RequestOutput) -> None:
-    """Book what an ended attempt took."""
+def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
+    """Book what an ended attempt took.
+
+    A loop counts up to where it was noticed, and no drafts: what came behind depends on chance.
+    """
     attempt = TokenCounts(
         visual=output.num_visual_tokens,
         prompt=output.num_prompt_tokens - output.num_visual_tokens,
-        output=len(output.token_ids),
-        drafted=output.num_drafted,
-        accepted=output.num_accepted,
+        output=ticket.checked if is_looped else len(output.token_ids),
+        drafted=0 if is_looped else output.num_drafted,
+        accepted=0 if is_looped else output.num_accepted,
     )
     ticket.tokens = add_tokens(ticket.tokens, attempt)
     seconds = output.seconds
