@@ -19,12 +19,13 @@ from vlmcli.documents.lines.frame import (
 )
 from vlmcli.documents.lines.gutters import gutter_pairs
 from vlmcli.documents.lines.ink import THRESHOLD, Grey, ink_strength, light_strength, to_grey
-from vlmcli.documents.lines.letters import page_marks
-from vlmcli.documents.lines.marks import Marks, label, letter_size
+from vlmcli.documents.lines.letters import PageMarks, page_marks
+from vlmcli.documents.lines.marks import Ints, Marks, label, letter_size
 from vlmcli.documents.lines.order import Placed, reading_order
 from vlmcli.documents.lines.pieces import make_pieces
-from vlmcli.documents.lines.rows import find_phrases, join_phrases, neighbours
+from vlmcli.documents.lines.rows import Rows, find_phrases, join_phrases, neighbours
 from vlmcli.documents.lines.shapes import TextLine
+from vlmcli.documents.lines.upside import is_upside_down
 
 _PIXELS = 2.2e6
 """Pixels of the reduced page: A4 at 150 dpi."""
@@ -46,18 +47,30 @@ def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
     if min(grey.shape) < 8:
         return ()
     view = _upright(grey)
-    marks = page_marks((view.dark >= THRESHOLD).astype(np.uint8), view.light)
-    if not len(marks.letters):
-        return ()
-    phrases, small = find_phrases(marks.letters, marks.size)
-    if not len(phrases):
-        return ()
-    i, j = neighbours(phrases)
-    rows = join_phrases(phrases, gutter_pairs(phrases, i, j, marks.size), i, j)
+    marks = _page_marks(view)
+    rows, small = _rows(marks)
+    if len(rows) and is_upside_down(rows):
+        view = turned(view, 2)
+        marks = _page_marks(view)
+        rows, small = _rows(marks)
     pieces = make_pieces(rows, small, marks.size)
     height, width = grey.shape
     placed = reading_order(pieces, marks.horizontal)
     return tuple(_on_page(one, view, width, height) for one in placed)
+
+
+def _page_marks(view: View) -> PageMarks:
+    return page_marks((view.dark >= THRESHOLD).astype(np.uint8), view.light)
+
+
+def _rows(marks: PageMarks) -> tuple[Rows, Ints]:
+    """Rows of letters, and the small marks that belong to none yet."""
+    phrases, small = find_phrases(marks.letters, marks.size)
+    if not len(phrases):
+        return phrases, small
+    i, j = neighbours(phrases)
+    blocked = gutter_pairs(phrases, i, j, marks.size, marks.vertical)
+    return join_phrases(phrases, blocked, i, j), small
 
 
 def _upright(grey: Grey) -> View:

@@ -4,12 +4,14 @@ A gap between two words may be as wide as a narrow gutter; only the stack tells 
 gaps need fewer rows. Lanes may lean a little. A lane ends where print crosses it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from vlmcli.documents.lines.letters import Rule
 from vlmcli.documents.lines.marks import Floats, Ints, Mask
-from vlmcli.documents.lines.rows import ROW_GAP, Rows
+from vlmcli.documents.lines.rows import Rows
 
 _RUNGS = ((2, 3.4), (3, 2.6), (4, 1.9), (6, 1.6), (9, 1.35))
 """Least lane width, in letter sizes, for a lane through so many rows."""
@@ -32,19 +34,20 @@ class _Gaps:
     """Which pair of phrases stands around it."""
 
 
-def gutter_pairs(phrases: Rows, i: Ints, j: Ints, size: float) -> Mask:
-    """Which pairs of neighbouring phrases have a gutter between them.
+def gutter_pairs(phrases: Rows, i: Ints, j: Ints, size: float, upright: Sequence[Rule]) -> Mask:
+    """Which pairs of neighbouring phrases have a gutter or an upright rule between them.
 
     Args:
         phrases: the phrases of a page.
         i, j: (P,) pairs from `neighbours`.
         size: the page's commonest letter height in pixels.
+        upright: upright rules.
 
     Returns:
         (P,) mask.
     """
     gaps = _gaps(phrases, i, j, size)
-    split = np.zeros(len(i), bool)
+    split = _ruled(phrases, i, j, upright)
     used = np.zeros(len(gaps.pair), bool)
     for start in range(len(gaps.pair)):
         if used[start]:
@@ -54,6 +57,17 @@ def gutter_pairs(phrases: Rows, i: Ints, j: Ints, size: float) -> Mask:
             used[lane] = True
             split[gaps.pair[lane]] = True
     return split
+
+
+def _ruled(phrases: Rows, i: Ints, j: Ints, upright: Sequence[Rule]) -> Mask:
+    """Pairs parted by an upright rule."""
+    parted = np.zeros(len(i), bool)
+    left, right = phrases.x1[i], phrases.x0[j]
+    middle = (phrases.right[i].mean(axis=1) + phrases.left[j].mean(axis=1)) / 2
+    for rule in upright:
+        x = (rule.x0 + rule.x1) / 2
+        parted |= (left <= x) & (x <= right) & (rule.y0 <= middle) & (middle <= rule.y1)
+    return parted
 
 
 def _gaps(phrases: Rows, i: Ints, j: Ints, size: float) -> _Gaps:
@@ -106,9 +120,3 @@ def _crossed(phrases: Rows, left: float, right: float, top: float, bottom: float
 
 def _is_gutter(rows: int, width: float) -> bool:
     return any(rows >= least and width >= narrowest for least, narrowest in _RUNGS)
-
-
-def always_split(phrases: Rows, i: Ints, j: Ints) -> Mask:
-    """Pairs whose gap is too wide for any line, columns or not."""
-    scale = np.maximum(phrases.size[i], phrases.size[j])
-    return np.asarray(phrases.x0[j] - phrases.x1[i] > ROW_GAP * scale)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.documents.lines.ink import THRESHOLD, Grey
-from vlmcli.documents.lines.marks import Ints, Marks, Mask, label, letter_size
+from vlmcli.documents.lines.marks import Marks, Mask, label, letter_size
 from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
 from vlmcli.documents.lines.touching import split_touching
 
@@ -57,8 +57,14 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
         return PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0)
     pictures, zone = _pictures(raw, labels, size)
     print_ink = np.asarray(ink & ~pictures, np.uint8)
-    rest, horizontal = _without_rules(print_ink, raw, labels, size, upright=False)
-    rest, vertical = _without_rules(rest, raw, labels, size, upright=True)
+    # Inside something too large for a letter short runs are rules, too; elsewhere they may be the
+    # stems and bars of a heading.
+    large = _is_large(raw, size)
+    underlined = (raw.width >= 5 * size) & (raw.width >= 1.5 * raw.height)
+    framed = np.concatenate(([False], large))[labels].view(np.uint8)
+    wide = np.concatenate(([False], large | underlined))[labels].view(np.uint8)
+    rest, horizontal = _without_rules(print_ink, wide, (5 * size, 9 * size), size, upright=False)
+    rest, vertical = _without_rules(rest, framed, (2 * size, 9 * size), size, upright=True)
     marks, labels = label(rest)
     y = ((marks.y0 + marks.y1) / 2).astype(np.int64)
     x = ((marks.x0 + marks.x1) / 2).astype(np.int64)
@@ -115,43 +121,34 @@ def _is_large(marks: Marks, size: float) -> Mask:
 
 
 def _without_rules(
-    ink: Grey, raw: Marks, labels: npt.NDArray[np.int32], size: float, *, upright: bool
+    ink: Grey, parts: Grey, lengths: tuple[float, float], size: float, *, upright: bool
 ) -> tuple[Grey, tuple[Rule, ...]]:
     """The ink without its horizontal (or upright) rules, and those rules.
 
-    A thin straight run is a rule if it is long, or part of something too large for a letter. The
-    stems and bars of headings are neither.
+    Args:
+        ink: uint8 (H, W) of 0 and 1.
+        parts: mask of the ink in which short runs are rules.
+        lengths: shortest rule in pixels inside those parts, and outside.
+        size: the commonest letter height.
+        upright: look for upright rules.
     """
-    length = max(20, round((3.6 if upright else 5) * size))
-    kernel = np.ones((length, 1) if upright else (1, length), np.uint8)
-    runs, run_labels = label(cv2.morphologyEx(ink, cv2.MORPH_OPEN, kernel))
-    along, across = (runs.height, runs.width) if upright else (runs.width, runs.height)
-    rule = (across <= max(3, 0.55 * size)) & (along >= 10 * across)
+    runs = np.zeros_like(ink)
+    for mask, length in zip((ink & parts, ink), lengths, strict=True):
+        reach = max(16, round(length))
+        kernel = np.ones((reach, 1) if upright else (1, reach), np.uint8)
+        runs |= cv2.morphologyEx(mask, cv2.MORPH_OPEN, kernel)
+    marks, labels = label(runs)
+    along, across = (marks.height, marks.width) if upright else (marks.width, marks.height)
+    rule = (across <= max(3, 0.55 * size)) & (along >= 7 * across)
     if not rule.any():
         return ink, ()
-    whole = _owners(runs, run_labels, labels)
-    letterlike = ~_is_large(raw, size) & (upright | (raw.width < 1.5 * raw.height))
-    rule &= (along >= 9 * size) | ~letterlike[whole]
-    chosen = np.concatenate(([False], rule))[run_labels].view(np.uint8)
+    chosen = np.concatenate(([False], rule))[labels].view(np.uint8)
     # One pixel more on either side: the grey rim of a rule would stay as slivers.
     rim = np.ones((1, 3) if upright else (3, 1), np.uint8)
-    rules = runs.take(rule)
-    boxes = zip(rules.x0, rules.y0, rules.x1, rules.y1, strict=True)
+    rules = marks.take(rule)
+    boxes = zip(*(v.tolist() for v in (rules.x0, rules.y0, rules.x1, rules.y1)), strict=True)
     found = tuple(Rule(x0=a, y0=b, x1=c, y1=d) for a, b, c, d in boxes)
     return np.asarray(ink & (1 - cv2.dilate(chosen, rim)), np.uint8), found
-
-
-def _owners(
-    parts: Marks, part_labels: npt.NDArray[np.int32], labels: npt.NDArray[np.int32]
-) -> Ints:
-    """For each part the index of the mark that it is a part of."""
-    owners = np.zeros(len(parts), np.int64)
-    for part in range(len(parts)):
-        row = int(parts.y0[part])
-        window = slice(int(parts.x0[part]), int(parts.x1[part]))
-        column = window.start + int(np.argmax(part_labels[row, window] == part + 1))
-        owners[part] = labels[row, column] - 1
-    return owners
 
 
 def _pictures(raw: Marks, labels: npt.NDArray[np.int32], size: float) -> tuple[Grey, Grey]:
@@ -190,12 +187,13 @@ def _dashed_rules(letters: Marks, size: float) -> tuple[Mask, tuple[Rule, ...]]:
     if len(ids) < _DASHES:
         return dropped, ()
     some = letters.take(ids)
-    # Columns of a dashed table leave a gap for the plus sign.
-    reach = np.full(len(some), 1.6 * size)
+    # At the crossings of a dashed table stand plus signs, which may touch the dashes beside them.
+    farthest = 3 * size
+    reach = np.full(len(some), farthest)
     i, j = row_pairs(some.x0, some.y0, some.x1, some.y1, reach=reach, stripe=4 * size)
     gap = some.x0[j] - some.x1[i]
     level = np.abs(some.y0[i] + some.y1[i] - some.y0[j] - some.y1[j]) <= 0.3 * size
-    fits = (gap >= 0) & (gap <= 1.6 * size) & level
+    fits = (gap >= 0) & (gap <= farthest) & level
     links = mutual_links(i[fits], j[fits], gap[fits], len(some))
     rules = []
     middle = (letters.y0 + letters.y1) / 2

@@ -5,9 +5,9 @@ part prose is read column by column, a band whose lanes part short entries row b
 XY-cut of Nagy and Seth (1984), with the cuts across chosen by column structure instead of width.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from vlmcli.documents.lines.pieces import Piece
 
 _LANE = 1.3
 """Narrowest lane between columns, in letter sizes."""
+_RAGGED = 6.0
+"""Lanes by which the left edge of a column may move: indents, centred cells."""
 _PROSE = 17.0
 """Letter sizes from which the lines of a column are prose: some 20 characters."""
 _BREAK = 6.0
 """White across all columns, in letter sizes, that ends a band: two to three empty lines."""
+_CELL_LINES = 8
+"""Most lines in a cell of a ruled table; more between two rules are columns of prose."""
 _INITIAL = 1.9
 """Height of an initial in the letter sizes of the lines that it stands beside, at least."""
 _DEEPEST = 12
@@ -44,6 +48,13 @@ class _Cell:
     pieces: tuple[Piece, ...]
     row: int
     cell: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Band:
+    pieces: list[Piece]
+    is_ruled: bool
+    """Cut off from the band above by a rule alone."""
 
 
 _Block = list[_Cell]
@@ -98,58 +109,97 @@ def _order(pieces: list[Piece], rules: Sequence[Rule], depth: int) -> list[_Bloc
         return _column(pieces)
     bands = _bands(pieces, rules)
     if len(bands) > 1:
-        return [block for band in bands for block in _order(band, rules, depth - 1)]
+        blocks: list[_Block] = []
+        for band in bands:
+            own = _order(band.pieces, rules, depth - 1)
+            if band.is_ruled and len(own) == 1 and blocks and _continues(blocks[-1], own[0]):
+                blocks[-1] = _stacked(blocks[-1], own[0])
+            else:
+                blocks += own
+        return blocks
     columns = _columns(pieces)
     if len(columns) == 1:
         return _column(pieces)
+    if _is_one_row(columns, rules):
+        pieces = [piece for column in columns for line in _lines(column) for piece in line]
+        return [_row(pieces, columns)]
     if _is_prose(columns):
         return [block for column in columns for block in _order(column, rules, depth - 1)]
-    return _table(columns, rules)
+    return [_table(columns)]
 
 
-def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[list[Piece]]:
+def _continues(above: _Block, below: _Block) -> bool:
+    """Whether two blocks are rows of one table."""
+    return any(c.cell is not None for c in above) and any(c.cell is not None for c in below)
+
+
+def _stacked(above: _Block, below: _Block) -> _Block:
+    shift = above[-1].row + 1 - below[0].row
+    return above + [replace(cell, row=cell.row + shift) for cell in below]
+
+
+def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
     """Cut across the page wherever the column structure changes."""
     levels = _levels(pieces)
     if len(levels) == 1:
-        return [pieces]
+        return [_Band(pieces=pieces, is_ruled=False)]
     lane = _LANE * _usual_size(pieces)
-    bands: list[list[Piece]] = [list(levels[0])]
+    bands = [_Band(pieces=list(levels[0]), is_ruled=False)]
     taken = _merge([(p.x0, p.x1) for p in levels[0]], lane)
-    for above, level in itertools.pairwise(levels):
+    for above, level in pairwise(levels):
         own = _merge([(p.x0, p.x1) for p in level], lane)
         union = _merge([*taken, *own], lane)
         several = max(len(taken), len(own)) > 1
-        if several and (
-            len(union) < max(min(len(taken), 2), min(len(own), 2))
-            or (len(taken) > 1 and len(union) < len(taken))
-            or _is_parted(above, level, taken, rules)
-        ):
-            bands.append(list(level))
+        if several and (_is_far(above, level) or not _fits(taken, own, union, lane)):
+            bands.append(_Band(pieces=list(level), is_ruled=False))
+            taken = own
+        elif several and _is_ruled_off(above, level, taken, rules):
+            bands.append(_Band(pieces=list(level), is_ruled=True))
             taken = own
         else:
-            bands[-1] += level
+            bands[-1].pieces.extend(level)
             taken = union
     return bands
 
 
-def _is_parted(
+def _fits(
+    taken: Sequence[_Interval], own: Sequence[_Interval], union: Sequence[_Interval], lane: float
+) -> bool:
+    """Whether a level keeps the columns of a band: all lanes stay, and so do the left edges.
+
+    A centred heading above columns leaves lanes, too, but moves the left edge of a column.
+    """
+    if len(union) < max(len(taken), min(len(own), 2)):
+        return False
+    if len(taken) > 1 and len(own) > 1:
+        return True
+    columns = taken if len(taken) > 1 else own
+    edges = [start for start, _ in union]
+    return all(
+        start - max(edge for edge in edges if edge <= start) <= _RAGGED * lane
+        for start, _ in columns
+    )
+
+
+def _is_far(above: list[Piece], below: list[Piece]) -> bool:
+    """Whether wide white lies between two levels."""
+    bottom, top = max(p.foot for p in above), min(p.foot - p.size for p in below)
+    return top - bottom > _BREAK * _usual_size([*above, *below])
+
+
+def _is_ruled_off(
     above: list[Piece], below: list[Piece], taken: Sequence[_Interval], rules: Sequence[Rule]
 ) -> bool:
-    """Whether wide white or a rule across the lanes lies between two levels of columns."""
-    bottom = max(p.foot for p in above)
-    top = min(p.foot - p.size for p in below)
-    size = _usual_size([*above, *below])
-    if top - bottom > _BREAK * size:
-        return True
-    if len(taken) < 2:
-        return False
-    lanes = [(a[1], b[0]) for a, b in itertools.pairwise(taken)]
-    for rule in rules:
-        if bottom - 0.3 * size <= (rule.y0 + rule.y1) / 2 <= top + 0.3 * size:
-            crossed = sum(rule.x0 <= left and rule.x1 >= right for left, right in lanes)
-            if crossed:
-                return True
-    return False
+    """Whether a rule across a lane lies between two levels of columns."""
+    slack = 0.3 * _usual_size([*above, *below])
+    top = max(p.foot for p in above) - slack
+    bottom = min(p.foot - p.size for p in below) + slack
+    lanes = [(a[1], b[0]) for a, b in pairwise(taken)]
+    return any(
+        top <= (rule.y0 + rule.y1) / 2 <= bottom and rule.x0 <= left and rule.x1 >= right
+        for rule in rules
+        for left, right in lanes
+    )
 
 
 def _columns(pieces: list[Piece]) -> list[list[Piece]]:
@@ -177,31 +227,53 @@ def _is_prose(columns: list[list[Piece]]) -> bool:
         return True
     if any(len(_lines(column)) < 3 for column in columns):
         return False
-    return _level_share(columns) < 0.4
+    return _level_share(min(columns, key=len), columns) < 0.4
 
 
-def _level_share(columns: list[list[Piece]]) -> float:
-    """Share of the lines of the shortest column that stand level with a line of another."""
-    shortest = min(columns, key=len)
-    others = [p.foot for column in columns if column is not shortest for p in column]
-    feet = np.array(others)
-    near = [float(np.abs(feet - p.foot).min()) <= 0.35 * p.size for p in shortest]
+def _level_share(column: list[Piece], columns: list[list[Piece]]) -> float:
+    """Share of the pieces of a column that stand level with a piece of another."""
+    feet = np.array([p.foot for other in columns if other is not column for p in other])
+    near = [float(np.abs(feet - p.foot).min()) <= 0.35 * p.size for p in column]
     return float(np.mean(near))
 
 
-def _table(columns: list[list[Piece]], rules: Sequence[Rule]) -> list[_Block]:
-    """One block whose rows are read from left to right."""
+def _table(columns: list[list[Piece]]) -> _Block:
+    """A block whose lines are read from left to right, one cell for each column."""
+    lines = _lines([piece for column in columns for piece in column])
+    return [cell for row, line in enumerate(lines) for cell in _row(line, columns, row)]
+
+
+def _row(entries: Sequence[Piece], columns: list[list[Piece]], row: int = 0) -> _Block:
+    """Pieces as cells of one row, in the order of the columns and, in a cell, as given."""
     where = {id(piece): cell for cell, column in enumerate(columns) for piece in column}
-    pieces = [piece for column in columns for piece in column]
-    lines = _lines(pieces)
-    rows = [[line] for line in lines]
     block: _Block = []
-    for row, group in enumerate(rows):
-        entries = [piece for line in group for piece in line]
-        for cell in sorted({where[id(piece)] for piece in entries}):
-            own = tuple(piece for piece in entries if where[id(piece)] == cell)
-            block.append(_Cell(pieces=own, row=row, cell=cell))
-    return [block]
+    for cell in sorted({where[id(piece)] for piece in entries}):
+        own = tuple(piece for piece in entries if where[id(piece)] == cell)
+        block.append(_Cell(pieces=own, row=row, cell=cell))
+    return block
+
+
+def _is_one_row(columns: list[list[Piece]], rules: Sequence[Rule]) -> bool:
+    """Whether the columns are cells of one row: between two rules, with lines of their own.
+
+    In a table that is ruled above and below only, the lines stand level across the columns.
+    """
+    longest = max(columns, key=len)
+    few = len(_lines(longest)) <= _CELL_LINES
+    return few and _is_ruled(columns, rules) and _level_share(longest, columns) < 0.7
+
+
+def _is_ruled(columns: list[list[Piece]], rules: Sequence[Rule]) -> bool:
+    """Whether rules across the lanes lie right above and right below the columns."""
+    pieces = [piece for column in columns for piece in column]
+    reach = 4 * _usual_size(pieces)
+    top = min(p.foot - p.base.ascent for p in pieces)
+    bottom = max(p.foot for p in pieces)
+    left = max(p.x1 for p in columns[0])
+    right = min(p.x0 for p in columns[-1])
+    across = [(r.y0 + r.y1) / 2 for r in rules if r.x0 <= left and r.x1 >= right]
+    above = any(top - reach <= y <= top + 0.1 * reach for y in across)
+    return above and any(bottom - 0.1 * reach <= y <= bottom + reach for y in across)
 
 
 def _column(pieces: list[Piece]) -> list[_Block]:
@@ -223,16 +295,21 @@ def _column(pieces: list[Piece]) -> list[_Block]:
 
 def _starts_block(lines: list[list[Piece]], row: int, leading: float) -> bool:
     above, line = lines[row - 1], lines[row]
-    size_above, size = _usual_size(above), _usual_size(line)
-    if max(size, size_above) > 1.35 * min(size, size_above):
+    size = _usual_size(line)
+    # Both measures, since either depends on which letters a short line happens to have.
+    sizes = sorted((_usual_size(above), size))
+    ascents = sorted(float(np.median([p.base.ascent for p in one])) for one in (above, line))
+    if sizes[1] > 1.3 * sizes[0] and ascents[1] > 1.25 * ascents[0]:
         return True
     if line[0].foot - above[0].foot > 1.4 * leading:
         return True
     indent = line[0].x0 - above[0].x0
-    following = lines[row + 1] if row + 1 < len(lines) else None
     if not 0.8 * size <= indent <= 10 * size:
         return False
-    return following is None or abs(following[0].x0 - above[0].x0) <= 0.5 * size
+    centred = abs(line[0].x0 + line[-1].x1 - above[0].x0 - above[-1].x1) <= 3 * size
+    if centred or row + 1 == len(lines):
+        return False
+    return abs(lines[row + 1][0].x0 - above[0].x0) <= 0.5 * size
 
 
 def _leading(lines: list[list[Piece]]) -> float:

@@ -19,6 +19,7 @@ _SIDE_REACH = 2.0
 """The same for a dash or a run of dots: `- 3 -` on a typewriter, a leader."""
 _ABOVE, _BELOW = 0.55, 0.6
 """Letter sizes above the tallest letter and below the baseline: accents, tails of commas."""
+_BIT_LETTERS = 8
 _SPECK = 0.012
 """Area in squared letter sizes under which a mark is dirt; a full stop has five times as much."""
 
@@ -107,8 +108,11 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
         size: the page's commonest letter height in pixels.
     """
     marks = rows.marks
-    many = [row for row in range(len(rows)) if len(rows.members[row]) > 2]
-    few = [row for row in range(len(rows)) if len(rows.members[row]) <= 2]
+    is_bit = [
+        _may_be_bit(len(rows.members[r]), float(rows.size[r]), size) for r in range(len(rows))
+    ]
+    many = [row for row in range(len(rows)) if not is_bit[row]]
+    few = [row for row in range(len(rows)) if is_bit[row]]
     loose = small[marks.area[small] >= max(3.0, _SPECK * size * size)]
     alone = few
     if many:
@@ -127,6 +131,11 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
     return [
         _piece(marks, bands, row) for row in range(len(chosen)) if _is_text(marks, bands, row, size)
     ]
+
+
+def _may_be_bit(letters: int, own: float, size: float) -> bool:
+    """Whether a row may be a part of a longer one: bits of letters, raised letters, quotes."""
+    return letters <= 2 or (letters <= _BIT_LETTERS and own < 0.62 * size)
 
 
 def _is_bit(rows: Rows, row: int, host: dict[int, int], size: float) -> bool:
@@ -170,15 +179,26 @@ def _is_text(marks: Marks, bands: _Bands, row: int, size: float) -> bool:
     if bands.inverted[row] and not _is_clear(marks, bands, row, spread):
         return False
     if len(members) <= 2:
-        # A folio, an item's number, a lone initial; not a stain, a bar or a stroke of a pen.
-        fill = marks.area[members] / (width * height)
-        shaped = (height <= 6.5 * width) & (width <= 1.5 * height) & (fill >= 0.2) & (fill < 0.97)
-        return bool(own >= 0.75 * size and np.all(shaped))
+        return own >= 0.75 * size and _is_letters(marks, members, size)
     if len(members) <= 5 and _scatter(marks, bands, row) > 0.2:
         return False
     length = float(marks.x1[members].max() - marks.x0[members].min())
     covered = float(width.sum()) / max(1.0, length)
     return spread <= 0.5 and covered >= 0.22
+
+
+def _is_letters(marks: Marks, members: Ints, size: float) -> bool:
+    """Whether one or two marks are a folio, an item's number, a lone initial.
+
+    Not a stain, a bar, or a stroke of a pen.
+    """
+    height, width = marks.height[members], marks.width[members]
+    fill = marks.area[members] / (width * height)
+    # Two letters that touch are wider than one, but no taller.
+    broad = np.where((height >= 0.9 * size) & (height <= 1.9 * size), 2.2, 1.5)
+    fits = (fill >= 0.2) & (width <= broad * height) & (height <= 12 * width)
+    shaped = (fill < 0.97) & (height <= 6.5 * width)
+    return bool(np.all(fits) and np.any(shaped))
 
 
 def _scatter(marks: Marks, bands: _Bands, row: int) -> float:

@@ -127,13 +127,13 @@ def neighbours(phrases: Rows) -> tuple[Ints, Ints]:
         phrases.right[i, 1] - phrases.right[i, 0], phrases.left[j, 1] - phrases.left[j, 0]
     )
     gap = phrases.x0[j] - phrases.x1[i]
-    fits = (common >= 0.3 * least) & (gap > -0.5 * least)
+    fits = (common >= 0.42 * least) & (gap > -0.5 * least)
     fits &= phrases.inverted[i] == phrases.inverted[j]
     # A comma that passed for a letter must not hide the word behind it.
     few = np.array([len(chosen) <= 2 for chosen in phrases.members])
     dwarf = phrases.size[i] < phrases.size[j]
     lesser, larger = np.where(dwarf, i, j), np.where(dwarf, j, i)
-    fits &= ~(few[lesser] & (phrases.size[lesser] < 0.66 * phrases.size[larger]))
+    fits &= ~(few[lesser] & (phrases.size[lesser] < 0.7 * phrases.size[larger]))
     i, j, gap = i[fits], j[fits], gap[fits]
     nearest = np.full(len(phrases), np.inf)
     np.minimum.at(nearest, i, gap)
