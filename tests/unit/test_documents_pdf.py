@@ -396,3 +396,13 @@ def test_grey_keeps_what_colour_shows(tmp_path):
     ink = colour[..., 2] > 200
     assert ink.any()
     assert int(grey[~ink & (colour[..., 0] > 250)].min()) - int(grey[ink].max()) > 60
+
+
+def test_a_dense_drawing_leaves_the_next_page_as_smooth_as_before(tmp_path):
+    dense = b"10 10 m 11 12 l S\n" * 200_000
+    drawing = b"20 20 m 280 390 l S "
+    with opened(save(tmp_path, pages_pdf([drawing, dense, drawing]))) as document:
+        before = document.render(0, GREY).pixels
+        assert (document.render(1, GREY).pixels < 128).any()
+        assert (document.render(2, GREY).pixels == before).all()
+        assert len(np.unique(before)) > 5, "smooth"

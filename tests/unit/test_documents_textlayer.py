@@ -267,6 +267,42 @@ def test_normalising_twice_changes_nothing(text):
     assert "\u00ad" not in once
 
 
+@st.composite
+def layers(draw):
+    """Fragments of any size, direction and place, as a hostile file may have them."""
+    width, height = draw(st.integers(1, 300)), draw(st.integers(1, 300))
+    place = st.floats(-1e4, 1e4)
+    fragments = []
+    for _ in range(draw(st.integers(0, 12))):
+        x, y = draw(place), draw(place)
+        fragments.append(
+            Fragment(
+                text=draw(st.text(max_size=8)),
+                box=(x, y, x + draw(st.floats(0, 500)), y + draw(st.floats(0, 50))),
+                origin=(draw(place), draw(place)),
+                size=draw(st.floats(0, 200)),
+                angle=draw(st.integers(0, 359)),
+                vertical=draw(st.booleans()),
+                invisible=draw(st.booleans()),
+            )
+        )
+    return TextLayer(width=width, height=height, fragments=tuple(fragments))
+
+
+@settings(max_examples=150)
+@given(layer=layers(), seed=st.integers(0, 9))
+def test_any_layer_gets_a_verdict_and_keeps_its_lines_on_the_page(layer, seed):
+    random = np.random.default_rng(seed)
+    grey = random.integers(0, 255, (layer.height, layer.width)).astype(np.uint8)
+    for verdict in (textlayer.compose(layer), textlayer.judge(layer, grey)):
+        assert verdict.sound == (not verdict.reason)
+        for line in verdict.lines:
+            x0, y0, x1, y1 = line.bbox
+            assert 0 <= x0 < x1 <= layer.width
+            assert 0 <= y0 < y1 <= layer.height
+            assert line.text in verdict.text
+
+
 def columns(left, right, *, order="columns", top=600, pitch=14, x=(60, 320)):
     pairs = [
         *((0, number, line) for number, line in enumerate(left)),

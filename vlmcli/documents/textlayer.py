@@ -84,7 +84,7 @@ def judge(layer: TextLayer | None, grey: Pixels) -> TextLayerVerdict:
     assert grey.shape == (layer.height, layer.width), "the layer lies on another picture"
     if _is_unmapped(fragments):
         return _written(layer, fragments, reason="unmapped")
-    size = median(fragment.size for fragment in fragments)
+    size = max(1.0, median(fragment.size for fragment in fragments))
     found = coverage.compare(grey, [_reach(fragment) for fragment in fragments], size)
     seen = [item for item, hidden in zip(fragments, found.hidden, strict=True) if not hidden]
     if _characters(seen) < (1 - _MAX_HIDDEN) * _characters(fragments):
