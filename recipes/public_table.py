@@ -138,11 +138,15 @@ def row(entry: dict[str, Any], run: Run, password: str | None) -> str:
 
 def kinds(records: list[dict[str, Any]]) -> str:
     """How many pages ended how, as in `2 ok (model), 1 blank`."""
-    counts = Counter(
-        record["status"] + (f" ({record['source']})" if record["source"] else "")
-        for record in records
-    )
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+    counts = Counter(kind(record) for record in records)
+    return ", ".join(f"{count} {words}" for words, count in counts.items()) or "none"
+
+
+def kind(record: dict[str, Any]) -> str:
+    """How a page ended: its status and what is remarkable about it."""
+    notes = [record["source"] or "", "downscaled" if record["downscaled"] else ""]
+    notes = [note for note in (*notes, *record["suspect"]) if note]
+    return record["status"] + (f" ({', '.join(notes)})" if notes else "")
 
 
 def first_words(run: Run) -> str:

@@ -1,0 +1,102 @@
+"""The README is true: its commands run, in order, beside the samples; its links lead somewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import ROOT, Cli
+
+from vlmcli.errors import ExitCode
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+LINKING = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_first_commands_are_targets_of_make():
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    commands = [line.split("#")[0].split() for line in BLOCKS[0].splitlines()]
+    assert commands == [["make", "demo"], ["make", "test"]]
+    assert {"demo", "test"} <= set(targets)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the samples and a `vlmcli` in its PATH."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "samples", folder / "samples")
+    command = folder / "bin" / "vlmcli"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vlmcli "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outputs(folder):
+    """What each block prints, run one after the other."""
+    environment = Cli(folder).environment()
+    environment["PATH"] = os.pathsep.join(
+        [str(folder / "bin"), str(Path(sys.executable).parent), environment["PATH"]]
+    )
+    printed = []
+    for block in BLOCKS[1:]:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, (block, done.stderr)
+        printed.append(done.stdout)
+    return printed
+
+
+def test_every_command_runs(folder, outputs):
+    assert len(outputs) == 4
+    assert "Secret!" in outputs[0]
+    assert (folder / "pages.md").read_text().count("<!-- page") == 6
+    assert outputs[1] == "exit code 5\n"
+    assert (folder / "texts/scan.txt").stat().st_size > 100
+    assert not (folder / "texts/encrypted.txt").exists()
+    assert len((folder / "rotations.jsonl").read_text().splitlines()) == 6
+    assert outputs[3].splitlines() == [
+        "1 ok text-layer 'Potato'",
+        "2 blank None ''",
+        "3 ok text-layer 'Potato'",
+    ]
+
+
+def test_exit_codes_are_those_of_the_program():
+    table = README[README.index("## Exit codes") : README.index("## Options")]
+    rows = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+    codes = [int(code) for row in rows for code in row.split(",")]
+    assert codes == sorted(ExitCode)
+
+
+def test_options_are_those_of_the_program(folder):
+    done = subprocess.run(
+        [folder / "bin/vlmcli", "ocr", "--help"],
+        env=Cli(folder).environment() | {"COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    table = README[README.index("## Options") : README.index("## What it does not")]
+    options = set(re.findall(r"`(--?[a-z-]+)", table))
+    assert len(options) > 8
+    assert not [option for option in options if not re.search(rf"{option}\b", done.stdout)]
+
+
+@pytest.mark.parametrize("file", LINKING, ids=lambda file: file.name)
+def test_links_lead_to_files(file):
+    links = re.findall(r"\]\(([^)#]+)\)", file.read_text(encoding="utf-8"))
+    local = [link for link in links if "://" not in link]
+    assert not [link for link in local if not (file.parent / link).exists()]
