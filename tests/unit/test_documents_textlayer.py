@@ -8,7 +8,7 @@ from documents_kit import GREY, image_object, opened, pages_pdf, sentences, stre
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmcli.documents import textlayer
+from vlmcli.documents import bidi, textlayer
 from vlmcli.documents.base import Fragment, TextLayer
 from vlmcli.documents.lines.text import CELL_GAP
 
@@ -397,3 +397,34 @@ def test_hidden_layers_are_not_said(tmp_path):
         verdict = textlayer.judge(document.text_layer(0, GREY), document.render(0, GREY).pixels)
     assert verdict.sound
     assert "secret" not in verdict.text
+
+
+HEBREW = st.text(alphabet="אבגדהוזחטיךכלםמןנסעףפץצקרשת", min_size=1, max_size=6)
+LATIN = st.text(alphabet="abcdefghij", min_size=1, max_size=6)
+NUMBER = st.from_regex(r"[1-9][0-9]{0,3}(\.[0-9]{1,2})?", fullmatch=True)
+
+
+@given(
+    st.lists(
+        st.one_of(HEBREW, st.lists(st.one_of(LATIN, NUMBER), min_size=1, max_size=3)), max_size=7
+    )
+)
+def test_right_to_left_lines_are_read_from_the_right(parts):
+    # Words from right to left; Latin words and numbers next to each other run from left to right.
+    merged = []
+    for part in parts:
+        if isinstance(part, list) and merged and isinstance(merged[-1], list):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    glyphs, place = [], 0.0
+    for number, part in enumerate(merged):
+        letters = part if isinstance(part, str) else " ".join(part)
+        if number:
+            place -= 1
+            glyphs.append((" ", place))
+        place -= len(letters)
+        shown = letters[::-1] if isinstance(part, str) else letters
+        glyphs += [(letter, place + offset) for offset, letter in enumerate(shown)]
+    wanted = " ".join(part if isinstance(part, str) else " ".join(part) for part in merged)
+    assert bidi.reading_text(sorted(glyphs, key=lambda glyph: glyph[1])) == wanted

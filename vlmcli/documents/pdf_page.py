@@ -5,12 +5,13 @@ translate.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from vlmcli.documents import mupdf
+from vlmcli.documents import bidi, mupdf
 from vlmcli.documents.base import Fragment, PageHandle, Pixels, PixelSize, RenderSpec
 from vlmcli.errors import PageError
 
@@ -133,11 +134,40 @@ def fragments(page: Any, size: PixelSize) -> tuple[Fragment, ...]:
     core.fz_run_page(_fz_page(page), device, _onto(page, size), core.FzCookie())
     core.fz_close_device(device)
     found: list[Fragment] = []
-    for block in pymupdf.TextPage(text).extractDICT()["blocks"]:
-        for line in block.get("lines", ()):
-            found.extend(_split_line(line))
+    page_text = pymupdf.TextPage(text)
+    for line in _lines(page_text.extractDICT()):
+        found.extend(_split_line(line))
+    letters = "".join(item.text for item in found)
+    if bidi.has_right_to_left(letters):
+        # Places of single glyphs cost twice the time, and only such scripts need them.
+        is_page = bidi.is_right_to_left(letters)
+        lines = _lines(page_text.extractRAWDICT())
+        found = [item for line in lines for item in _turned(line, is_page=is_page)]
     # A broken matrix can put text nowhere.
     return tuple(item for item in found if all(map(math.isfinite, (*item.box, item.size))))
+
+
+def _lines(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for block in content["blocks"]:
+        yield from block.get("lines", ())
+
+
+def _turned(line: dict[str, Any], *, is_page: bool) -> list[Fragment]:
+    """The fragments of a line of single glyphs, right-to-left text in the order of reading.
+
+    On a page of such a script (`is_page`) every line with some of it runs from right to left, else
+    those lines in which it prevails.
+    """
+    glyphs = [(glyph["c"], glyph["origin"][0]) for span in line["spans"] for glyph in span["chars"]]
+    text = "".join(letter for letter, _ in glyphs)
+    is_upright = line["dir"][0] > 0.99 and not line["wmode"]
+    for span in line["spans"]:
+        span["text"] = "".join(glyph["c"] for glyph in span["chars"])
+    pieces = _split_line(line)
+    is_turned = bidi.has_right_to_left(text) if is_page else bidi.is_right_to_left(text)
+    if len(pieces) != 1 or not is_upright or not is_turned:
+        return pieces
+    return [replace(pieces[0], text=bidi.reading_text(glyphs))]
 
 
 def _split_line(line: dict[str, Any]) -> list[Fragment]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from vlmcli.documents import coverage, order
+from vlmcli.documents import bidi, coverage, order
 from vlmcli.documents.base import Box, Fragment, Pixels, TextLayer
 from vlmcli.results import Line
 
@@ -134,8 +134,7 @@ def _whole(box: tuple[float, float, float, float], layer: TextLayer) -> tuple[in
 def _row_text(row: order.Row) -> str:
     """One printed line: cells apart, words by spaces, in the script's direction."""
     items = list(row)
-    letters = "".join(item.fragment.text for item in items)
-    if sum(_is_right_to_left(letter) for letter in letters) * 2 > len(letters):
+    if bidi.is_right_to_left("".join(item.fragment.text for item in items)):
         items.reverse()
     text = items[0].fragment.text
     for before, after in pairwise(items):
@@ -146,10 +145,6 @@ def _row_text(row: order.Row) -> str:
             text += " "
         text += after.fragment.text
     return text
-
-
-def _is_right_to_left(letter: str) -> bool:
-    return unicodedata.bidirectional(letter) in ("R", "AL")
 
 
 def _clean(fragments: Sequence[Fragment]) -> list[Fragment]:
