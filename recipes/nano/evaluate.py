@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from data import LINE_HEIGHT, LineGenerator, SyntheticLine, pack
 from export import load_checkpoint, load_into
-from model import BLANK, DRAFT_END, END, Nano, normalise
+from model import BLANK, END, Nano, normalise, pad_draft
 from objective import greedy_drafts
 from torch import Tensor
 
@@ -61,7 +61,7 @@ def edit_distance(first: str, second: str) -> int:
 @torch.no_grad()
 def write_line(model: Nano, tokens: Tensor, draft: bytes) -> bytes:
     """Greedy decoding of one line, verified against its own draft: whole stretches a step."""
-    prompt = [*draft, DRAFT_END]
+    prompt = pad_draft(draft, model.config.draft_length)
     guess, written = [*draft, END], list[int]()
     limit = len(draft) + 32
     while len(written) < limit:

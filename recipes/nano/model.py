@@ -4,15 +4,18 @@ One line of text, 28 px high, becomes one visual token every 28 px. A draft head
 guesses the line's bytes with CTC; the decoder gets the visual tokens and the draft in its prompt
 and writes the line:
 
-    <vision_start> image … <vision_end> draft bytes … <draft_end> line bytes … <im_end>
+    <vision_start> image … <vision_end> draft bytes, padded … <draft_end> line bytes … <im_end>
 
-It does not read pages, and it knows no other geometry than one row of tokens. A decoder without
-the draft in its prompt was given up: it needs many times the training before it keeps its place.
+The draft is padded to a fixed length, so that what comes next always lies equally far behind, give
+or take the head's own errors: rotary attention finds it by distance. It does not read pages, and it
+knows no other geometry than one row of tokens. A decoder without the draft in its prompt was given
+up: it needs many times the training before it keeps its place.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -44,6 +47,7 @@ class NanoConfig:
     draft_steps: int = 12
     draft_width: int = 96
     draft_reach: int = 4
+    draft_length: int = 96
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -299,6 +303,30 @@ class Nano(nn.Module):
         for layer in self.model.layers:
             x = layer(x, cos, sin)
         return cast(Tensor, F.linear(self.model.norm(x)[:, 2 + count :], embed.weight))
+
+
+def pad_draft(draft: bytes, length: int) -> list[int]:
+    """The draft as the prompt holds it: `length` bytes and BLANKs, then DRAFT_END."""
+    kept = draft[:length]
+    return [*kept, *[BLANK] * (length - len(kept)), DRAFT_END]
+
+
+@torch.no_grad()
+def look_back(model: Nano, layers: Sequence[int], strength: float = 2.8, bands: int = 14) -> None:
+    """Start head 0 of these layers as a look back by the draft's length.
+
+    Rotary scores of two constant vectors depend on the distance alone; with the query's turned by
+    the wanted distance they peak there: sum of strength² cos(frequency · (distance - wanted)).
+    """
+    c = model.config
+    half = c.head_width // 2
+    for index in layers:
+        attention = cast(_Layer, model.model.layers[index]).self_attn
+        for band in range(bands):
+            angle = c.draft_length * c.rope_theta ** (-2 * band / c.head_width)
+            attention.k_proj.bias[band] += strength
+            attention.q_proj.bias[band] += strength * math.cos(angle)
+            attention.q_proj.bias[band + half] -= strength * math.sin(angle)
 
 
 def collapse(steps: list[int]) -> bytes:

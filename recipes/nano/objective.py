@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from data import Batch
-from model import BLANK, DRAFT_END, END, VOCABULARY, Nano, collapse, normalise
+from model import BLANK, END, VOCABULARY, Nano, collapse, normalise, pad_draft
 from torch import Tensor
 
 Mode = Literal["read", "write", "joint"]
@@ -66,26 +66,28 @@ def corrupt(draft: bytes, rate: float, generator: torch.Generator) -> bytes:
 
 
 def decoder_inputs(
-    drafts: Sequence[bytes], targets: Sequence[bytes], noise: float, generator: torch.Generator
+    drafts: Sequence[bytes],
+    targets: Sequence[bytes],
+    room: int,
+    noise: float,
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Text ids and labels [B, N] after <vision_end>: draft, <draft_end>, line, <im_end>.
+    """Text ids and labels [B, N] after <vision_end>: draft in `room` places, <draft_end>, line.
 
     Labels are -100 except where the line itself is predicted. `noise` of the line's input bytes
     are replaced, so that the decoder looks at the picture instead of trusting its own words.
     """
-    length = max(len(d) + len(t) + 1 for d, t in zip(drafts, targets, strict=True))
+    length = room + 1 + max(map(len, targets))
     ids = torch.full((len(drafts), length), BLANK)
     labels = torch.full((len(drafts), length), -100)
     for row, (draft, target) in enumerate(zip(drafts, targets, strict=True)):
         line = torch.tensor(list(target), dtype=torch.long)
         hit = torch.rand(len(line), generator=generator) < noise
         other = torch.randint(32, 127, (len(line),), generator=generator)
-        first = len(draft)
-        ids[row, :first] = torch.tensor(list(draft), dtype=torch.long)
-        ids[row, first] = DRAFT_END
-        ids[row, first + 1 : first + 1 + len(line)] = torch.where(hit, other, line)
-        labels[row, first : first + len(line)] = line
-        labels[row, first + len(line)] = END
+        ids[row, : room + 1] = torch.tensor(pad_draft(draft, room))
+        ids[row, room + 1 : room + 1 + len(line)] = torch.where(hit, other, line)
+        labels[row, room : room + len(line)] = line
+        labels[row, room + len(line)] = END
     return ids, labels
 
 
@@ -103,18 +105,22 @@ def pointer_targets(draft: bytes, target: bytes) -> list[int]:
 
 
 def pointer_loss(
-    scores: Sequence[Tensor], drafts: Sequence[bytes], targets: Sequence[bytes], first: int
+    scores: Sequence[Tensor],
+    drafts: Sequence[bytes],
+    targets: Sequence[bytes],
+    first: int,
+    room: int,
 ) -> Tensor:
     """Cross-entropy of watched heads, scores [B, N, N], with the places that they should look at.
 
-    `first` is the place of the text's first token among all N.
+    `first` is the place of the text's first token among all N, `room` the draft's places.
     """
     rows, queries, keys = [], [], []
     for row, (draft, target) in enumerate(zip(drafts, targets, strict=True)):
         for step, place in enumerate(pointer_targets(draft, target)):
-            if place >= 0:
+            if 0 <= place < room:
                 rows.append(row)
-                queries.append(first + len(draft) + step)
+                queries.append(first + room + step)
                 keys.append(first + place)
     device = scores[0].device
     row, query = torch.tensor(rows, device=device), torch.tensor(queries, device=device)
@@ -161,10 +167,11 @@ def losses(model: Nano, batch: Batch, mode: Mode, generator: torch.Generator) ->
     for draft in greedy_drafts(logits[::stride].detach()):
         strength = float(torch.rand(1, generator=generator))
         drafts.append(corrupt(draft, max(0.0, strength - 0.4) * 0.12, generator))
-    ids, labels = decoder_inputs(drafts, targets, 0.04, generator)
+    room = model.config.draft_length
+    ids, labels = decoder_inputs(drafts, targets, room, 0.02, generator)
     model.watch(POINTER_LAYERS)
     written = model.decode(tokens[::stride], ids.to(device))
-    pointer = pointer_loss(model.pointers(), drafts, targets, tokens.shape[1] + 2)
+    pointer = pointer_loss(model.pointers(), drafts, targets, tokens.shape[1] + 2, room)
     model.watch(())
     text_loss = F.cross_entropy(
         written.float().flatten(0, 1), labels.to(device).flatten(), ignore_index=-100

@@ -24,8 +24,8 @@ import cv2
 import torch
 from data import Batch, LineGenerator, batches
 from export import load_into
-from model import BLANK, Nano, NanoConfig
-from objective import Mode, losses
+from model import BLANK, Nano, NanoConfig, look_back
+from objective import POINTER_LAYERS, Mode, losses
 
 torch.set_num_interop_threads(1)
 
@@ -43,8 +43,9 @@ STAGES = (
     Stage(until=0.03, mode="read", longest=24),
     Stage(until=0.27, mode="read", longest=44),
     Stage(until=0.35, mode="write", longest=44),
-    Stage(until=0.50, mode="read", longest=60),
-    Stage(until=0.80, mode="joint", longest=60),
+    Stage(until=0.43, mode="read", longest=60),
+    Stage(until=0.63, mode="write", longest=70),
+    Stage(until=0.85, mode="joint", longest=70),
     Stage(until=1.00, mode="joint", longest=90),
 )
 
@@ -60,7 +61,7 @@ def learning_rate(peak: float, step: int, fraction: float) -> float:
 
 
 class Average:
-    """Exponential moving average of the weights; its decay grows to 0.999 with the steps."""
+    """Exponential moving average of the weights; its decay grows to 0.995 with the steps."""
 
     def __init__(self, model: Nano) -> None:
         self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -68,7 +69,7 @@ class Average:
     @torch.no_grad()
     def update(self, model: Nano, step: int) -> None:
         """Move the average towards the model's weights of now."""
-        decay = min(0.999, (1 + step) / (10 + step))
+        decay = min(0.995, (1 + step) / (10 + step))
         ours = list(self.weights.values())
         torch._foreach_lerp_(ours, [p.detach() for p in model.parameters()], 1 - decay)
 
@@ -128,9 +129,11 @@ def build_run(args: argparse.Namespace) -> Run:
     """A new run, or the one that --resume finds in the output folder."""
     torch.manual_seed(args.seed)
     config = NanoConfig(**json.loads(args.config)) if args.config else NanoConfig()
-    model = Nano(config).to(args.device)
+    model = Nano(config)
     if args.init:
         load_into(model, Path(args.init))
+    look_back(model, [layer for layer in POINTER_LAYERS if layer < config.depth])
+    model.to(args.device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=args.peak, betas=(0.9, 0.98), weight_decay=0.02, fused=True
     )
@@ -146,7 +149,8 @@ def train_step(
 ) -> dict[str, float]:
     """One optimiser step; returns the losses in nats."""
     for group in run.optimiser.param_groups:
-        group["lr"] = learning_rate(peak, run.step, fraction)
+        rate = learning_rate(peak, run.step, fraction)
+        group["lr"] = 1.5 * rate if mode == "write" else rate  # the decoder alone bears more
     device = next(run.model.parameters()).device
     chance = torch.Generator().manual_seed(run.seed * 1_000_003 + run.step)
     with torch.autocast(device.type, torch.bfloat16):

@@ -121,11 +121,31 @@ def test_prompt_holds_the_draft_and_only_the_line_is_learned(
     import torch
 
     chance = torch.Generator().manual_seed(0)
-    ids, labels = recipe["objective"].decoder_inputs([b"ab", b"x"], [b"abc", b"xy"], 0.0, chance)
-    assert ids[0].tolist() == [97, 98, 262, 97, 98, 99]
-    assert labels[0].tolist() == [-100, -100, 97, 98, 99, 259]
-    assert ids[1, :4].tolist() == [120, 262, 120, 121]
-    assert labels[1].tolist() == [-100, 120, 121, 259, -100, -100]
+    drafts, lines = [b"ab", b"xyzz"], [b"abc", b"xy"]
+    ids, labels = recipe["objective"].decoder_inputs(drafts, lines, 3, 0.0, chance)
+    assert ids[0].tolist() == [97, 98, 260, 262, 97, 98, 99]
+    assert labels[0].tolist() == [-100, -100, -100, 97, 98, 99, 259]
+    assert ids[1, :6].tolist() == [120, 121, 122, 262, 120, 121]
+    assert labels[1].tolist() == [-100, -100, -100, 120, 121, 259, -100]
+
+
+def test_a_head_that_looks_back_looks_by_the_length_of_the_draft(
+    recipe: dict[str, ModuleType],
+) -> None:
+    import torch
+
+    nano = recipe["model"]
+    model = nano.Nano(nano.NanoConfig(**TINY)).eval()
+    nano.look_back(model, (0,))
+    model.watch((0,))
+    room = model.config.draft_length
+    with torch.no_grad():
+        model.decode(torch.zeros(1, 3, model.config.width), torch.full((1, room + 21), 65))
+    (scores,) = model.pointers()
+    first = 3 + 2
+    for step in range(20):
+        query = first + room + step
+        assert int(scores[0, query, : query + 1].argmax()) == query - room
 
 
 @given(st.text("abc", max_size=20), st.text("abc", max_size=20))
@@ -153,7 +173,8 @@ def test_verified_writing_equals_writing_byte_by_byte(recipe: dict[str, ModuleTy
             draft = bytes(random.Random(seed).randrange(32, 127) for _ in range(9))
             plain: list[int] = []
             while len(plain) < len(draft) + 32:
-                text = torch.tensor([[*draft, model_module.DRAFT_END, *plain]])
+                prompt = model_module.pad_draft(draft, model.config.draft_length)
+                text = torch.tensor([[*prompt, *plain]])
                 plain.append(int(model.decode(tokens, text)[0, -1].argmax()))
                 if plain[-1] == model_module.END:
                     break

@@ -26,14 +26,14 @@ def test_transformers_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     theirs = Qwen2VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32).eval()
 
     pixels = torch.randn(1, 28, 28 * 3)
-    draft = list(b"Tbe quick")
+    draft = nano.pad_draft(b"Tbe quick", ours.config.draft_length)
     line = list(b"The quick")
-    prompt = [nano.VISION_START, *[nano.IMAGE] * 3, nano.VISION_END, *draft, nano.DRAFT_END]
+    prompt = [nano.VISION_START, *[nano.IMAGE] * 3, nano.VISION_END, *draft]
     patches = pixels.view(1, 4, 7, 3, 4, 7).permute(0, 3, 1, 4, 2, 5).reshape(48, 1, 1, 7, 7)
     ids = torch.tensor([prompt + line])
     with torch.no_grad():
         tokens, _ = ours.visual(pixels)
-        mine = ours.decode(tokens, torch.tensor([[*draft, nano.DRAFT_END, *line]]))
+        mine = ours.decode(tokens, torch.tensor([[*draft, *line]]))
         other = theirs(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
