@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vlmcli.documents.lines.marks import Floats, Ints, Marks
+from vlmcli.documents.lines.marks import Floats, Ints, Marks, median
 
 _TOLERANCES = (0.6, 0.3, 0.2)
 """Letter sizes off the line beyond which a foot is a descender or a touching letter, by round."""
@@ -70,14 +70,17 @@ def _fit(x: Floats, y: Floats, degree: int, size: float) -> Floats:
     """Polynomial coefficients, lowest first, of a line through most of the points."""
     scale = max(1.0, float(np.abs(x).max()))
     powers = np.vander(x / scale, degree + 1, increasing=True)
-    if degree == 0:
-        coefficients = np.array([np.median(y)])
-    else:
-        coefficients = np.linalg.lstsq(powers, y, rcond=None)[0]
+    coefficients = _solve(powers, y) if degree else np.array([median(y)])
     for tolerance in _TOLERANCES:
         off = y - powers @ coefficients
-        kept = np.abs(off - np.median(off)) <= tolerance * size
+        kept = np.abs(off - median(off)) <= tolerance * size
         if np.count_nonzero(kept) <= degree + 1:
             break
-        coefficients = np.linalg.lstsq(powers[kept], y[kept], rcond=None)[0]
+        coefficients = _solve(powers[kept], y[kept])
     return np.asarray(coefficients / scale ** np.arange(degree + 1))
+
+
+def _solve(powers: Floats, y: Floats) -> Floats:
+    """Least squares by the normal equations; x lies in -1 to 1, so three columns are harmless."""
+    normal = powers.T @ powers + 1e-9 * np.eye(powers.shape[1])
+    return np.asarray(np.linalg.solve(normal, powers.T @ y))

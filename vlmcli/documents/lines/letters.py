@@ -56,16 +56,16 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
         nothing = raw.take(np.zeros(len(raw), bool))
         return PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0)
     pictures, zone = _pictures(raw, labels, size)
-    print_ink = np.asarray(ink & ~pictures, np.uint8)
+    rest = np.asarray(ink & ~pictures, np.uint8) if zone.any() else ink
     # Inside something too large for a letter short runs are rules, too; elsewhere they may be the
     # stems and bars of a heading.
     large = _is_large(raw, size)
     underlined = (raw.width >= 5 * size) & (raw.width >= 1.5 * raw.height)
     framed = np.concatenate(([False], large))[labels].view(np.uint8)
     wide = np.concatenate(([False], large | underlined))[labels].view(np.uint8)
-    rest, horizontal = _without_rules(print_ink, wide, (5 * size, 9 * size), size, upright=False)
+    rest, horizontal = _without_rules(rest, wide, (5 * size, 9 * size), size, upright=False)
     rest, vertical = _without_rules(rest, framed, (2 * size, 9 * size), size, upright=True)
-    marks, labels = label(rest)
+    marks, labels = (raw, labels) if rest is ink else label(rest)
     y = ((marks.y0 + marks.y1) / 2).astype(np.int64)
     x = ((marks.x0 + marks.x1) / 2).astype(np.int64)
     ids = np.flatnonzero(~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0))
@@ -137,6 +137,8 @@ def _without_rules(
         reach = max(16, round(length))
         kernel = np.ones((reach, 1) if upright else (1, reach), np.uint8)
         runs |= cv2.morphologyEx(mask, cv2.MORPH_OPEN, kernel)
+    if not runs.any():
+        return ink, ()
     marks, labels = label(runs)
     along, across = (marks.height, marks.width) if upright else (marks.width, marks.height)
     rule = (across <= max(3, 0.55 * size)) & (along >= 7 * across)

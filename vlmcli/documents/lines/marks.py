@@ -101,3 +101,9 @@ def letter_size(marks: Marks) -> float:
     best = int(np.argmax(smooth))
     near = heights[(heights >= 0.85 * edges[best]) & (heights <= 1.18 * edges[best + 1])]
     return float(np.median(near)) if near.size else float(edges[best])
+
+
+def median(values: Floats) -> float:
+    """The upper median of at least one value; `np.median` costs five times as much on few."""
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle])

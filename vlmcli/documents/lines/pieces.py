@@ -3,6 +3,7 @@
 A piece is a run of print without a gap as wide as a column border: a whole line, or a table cell.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,8 @@ _SIDE_REACH = 2.0
 _ABOVE, _BELOW = 0.55, 0.6
 """Letter sizes above the tallest letter and below the baseline: accents, tails of commas."""
 _BIT_LETTERS = 8
+_STEEP = 0.1
+"""Slope left after deskewing that light print on dark does not have: six degrees."""
 _SPECK = 0.012
 """Area in squared letter sizes under which a mark is dirt; a full stop has five times as much."""
 
@@ -45,14 +48,13 @@ class Piece:
 class _Bands:
     """The lines of rows as arrays; rows grow as they take marks."""
 
-    def __init__(self, rows: Rows, chosen: list[int], size: float) -> None:
+    def __init__(
+        self, rows: Rows, bases: Sequence[Baseline], chosen: list[int], size: float
+    ) -> None:
         self.members = [rows.members[row] for row in chosen]
         self.size = rows.size[chosen]
         self.x0, self.x1 = rows.x0[chosen], rows.x1[chosen]
-        self.base = [
-            fit_baseline(rows.marks, members, float(size))
-            for members, size in zip(self.members, self.size, strict=True)
-        ]
+        self.base = [bases[row] for row in chosen]
         self.curve = np.array([(b.centre, b.offset, b.slope, b.bend) for b in self.base])
         self.ascent = np.array([b.ascent for b in self.base])
         self.inverted = rows.inverted[chosen]
@@ -108,6 +110,10 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
         size: the page's commonest letter height in pixels.
     """
     marks = rows.marks
+    bases = [
+        fit_baseline(marks, members, float(own))
+        for members, own in zip(rows.members, rows.size, strict=True)
+    ]
     is_bit = [
         _may_be_bit(len(rows.members[r]), float(rows.size[r]), size) for r in range(len(rows))
     ]
@@ -117,7 +123,7 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
     alone = few
     if many:
         members = np.concatenate([rows.members[row] for row in few]) if few else small[:0]
-        hosted = _Bands(rows, many, size).best(marks, members, 0.7)
+        hosted = _Bands(rows, bases, many, size).best(marks, members, 0.7)
         host = dict(zip(members.tolist(), hosted.tolist(), strict=True))
         alone = [row for row in few if not _is_bit(rows, row, host, size)]
         bits = [rows.members[row] for row in few if row not in set(alone)]
@@ -125,7 +131,7 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
     chosen = sorted(many + alone)
     if not chosen:
         return []
-    bands = _Bands(rows, chosen, size)
+    bands = _Bands(rows, bases, chosen, size)
     loose = bands.take(marks, loose, bands.best(marks, loose, _BESIDE))
     _take_runs(marks, loose, bands, size)
     return [
@@ -212,7 +218,11 @@ def _scatter(marks: Marks, bands: _Bands, row: int) -> float:
 def _is_clear(marks: Marks, bands: _Bands, row: int, spread: float) -> bool:
     """Whether light marks are print beyond doubt: the texture of photographs has many a row."""
     members = bands.members[row]
-    if len(members) < 3 or spread > 0.35 or float(marks.doubtful[members].mean()) > 0.25:
+    own = float(bands.size[row])
+    length = float(bands.x1[row] - bands.x0[row])
+    if len(members) < 3 or spread > 0.35 or length > 2.2 * own * len(members):
+        return False
+    if float(marks.doubtful[members].mean()) > 0.25 or abs(bands.base[row].slope) > _STEEP:
         return False
     return _scatter(marks, bands, row) <= 0.12
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vlmcli.documents.lines.marks import Floats, Ints, Marks, Mask
+from vlmcli.documents.lines.marks import Floats, Ints, Marks, Mask, median
 from vlmcli.documents.lines.pairs import chains, grouped_median, mutual_links, overlap, row_pairs
 
 _PHRASE_GAP = 1.0
@@ -63,7 +63,7 @@ def rows_of(marks: Marks, members: Sequence[Ints]) -> Rows:
     left, right = np.zeros((count, 2)), np.zeros((count, 2))
     size = np.zeros(count)
     for row, chosen in enumerate(members):
-        size[row] = np.median(height[chosen])
+        size[row] = median(height[chosen])
         left[row] = _band(marks, chosen[:_ENDS])
         right[row] = _band(marks, chosen[-_ENDS:])
     return Rows(
@@ -183,4 +183,4 @@ def _link(marks: Marks, i: Ints, j: Ints) -> Ints:
 
 
 def _band(marks: Marks, chosen: Ints) -> tuple[float, float]:
-    return float(np.median(marks.y0[chosen])), float(np.median(marks.y1[chosen]))
+    return median(marks.y0[chosen]), median(marks.y1[chosen])
