@@ -15,7 +15,7 @@ from vlmcli.documents.source import Source
 from vlmcli.errors import InputError, PageError, VlmcliError
 from vlmcli.options import OcrOptions
 from vlmcli.ordering import InOrder, Key
-from vlmcli.processors import num_cpus
+from vlmcli.processors import default_jobs
 from vlmcli.reading import PageJob, Reader
 from vlmcli.report import Reporter, Tally
 from vlmcli.results import PageRecord
@@ -101,7 +101,7 @@ class OcrJob:
         self._on_record = on_record
         self._on_next = on_next
         self._reporter = reporter
-        self._jobs = options.jobs or max(1, num_cpus() - 1)
+        self._jobs = options.jobs or default_jobs()
         self._pool = WorkerPool(self._jobs, timeout=options.page_timeout)
         self._reader: Reader | None = None
         self._num_sent_to_open = 0

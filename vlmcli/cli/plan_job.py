@@ -21,7 +21,7 @@ from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
 from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL, parse_size
-from vlmcli.processors import num_cpus
+from vlmcli.processors import default_jobs
 
 _A4_POINTS = (595.28, 841.89)
 
@@ -87,7 +87,7 @@ def make_plan(request: PlanRequest) -> PlanResult:
         max_tokens=request.max_tokens,
         vision_cache=request.vision_cache,
         max_pages_in_flight=request.pages_in_flight,
-        jobs=request.jobs or max(1, num_cpus() - 1),
+        jobs=request.jobs or default_jobs(),
     )
     plan = plan_with_remedies(
         shapes,
