@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from engine_fakes import make_request, picture
+from engine_fakes import IMAGE_TOKEN, make_request, picture
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -86,6 +86,12 @@ def test_one_image_split_in_two_is_another_prefix_than_the_whole() -> None:
     admit(manager, make_sequence([half, half, 5]))
     whole = ImageInput(pixels=picture(0, 1, 8).pixels, mm_hash=half.mm_hash)
     assert admit(manager, make_sequence([whole, 5], arrival=1)) == 0
+
+
+def test_the_offset_of_an_image_counts_even_where_all_token_ids_are_equal() -> None:
+    manager = make_manager()
+    admit(manager, make_sequence([IMAGE_TOKEN, picture(0, 1, 7), 5]))
+    assert admit(manager, make_sequence([picture(0, 1, 7), IMAGE_TOKEN, 5], arrival=1)) == 0
 
 
 def test_digests_that_differ_in_the_last_byte_do_not_hit() -> None:

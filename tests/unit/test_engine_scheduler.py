@@ -184,6 +184,29 @@ def test_holders_of_embeddings_and_holders_of_blocks_do_not_wait_for_each_other_
     assert [list(o.token_ids) for o in outputs] == [expected_tokens(r) for r in requests]
 
 
+def test_a_holder_of_blocks_and_a_holder_of_an_embedding_are_told_apart() -> None:
+    """The older has its only embedding but no blocks, the younger blocks but no room to encode."""
+    engine = fake_engine(
+        pool_tokens=60,
+        block_size=1,
+        encoder_cache_bytes=20 * EMBEDDING_BYTES,
+        enable_prefix_caching=False,
+    )
+    known = picture(0, 2, 6)
+    engine.generate([make_request("first", [known, 1])])
+    older = make_request("older", [picture(1, 4, 6), *[1] * 17])
+    younger = make_request("younger", [known, picture(2, 3, 7), 1])
+    engine.add_request(older)
+    engine.add_request(younger)
+    runner_of(engine).fail = True
+    with pytest.raises(OutOfMemory):
+        engine.step()
+    engine.step()
+    holders = {name for name, live in engine._live.items() if live.sequence.block_table}
+    assert holders == {"younger"}
+    drain(engine, limit=60)
+
+
 def test_a_failed_step_can_be_tried_again() -> None:
     engine = fake_engine()
     requests = [make_request(f"{i}", [1, picture(i, 2, 6), 2]) for i in range(4)]

@@ -340,18 +340,21 @@ class Scheduler:
         self._place(sequence)
 
     def _make_way(self) -> None:
-        """Nothing could be scheduled: the oldest sequence gets everything that the others hold.
+        """Nothing could be scheduled: the oldest sequence gets what the others hold.
 
-        Happens where younger sequences hold embeddings that they cannot use for want of blocks, and
-        the oldest holds blocks that it cannot use for want of an embedding.
+        Happens where younger sequences hold embeddings that they cannot use for want of blocks, or
+        blocks that they cannot use for want of an embedding. The oldest keeps its own embeddings
+        unless it is an embedding that it lacks, or the two would be taken away in turn for ever.
         """
         oldest = min(self, key=_arrival)
         for sequence in [*self]:
             if sequence is not oldest and sequence.block_table:
                 self._preempt(sequence)
-            self._unpin(sequence)
+            if sequence is not oldest or oldest.status is SequenceStatus.ENCODING:
+                self._unpin(sequence)
         for sequence in [*self]:
             self._place(sequence)
+        self._has_just_encoded = False
 
     def _let_go(self, sequence: Sequence) -> None:
         if sequence.block_table:
