@@ -42,6 +42,17 @@ def test_paper_of_any_shade_and_grain_is_blank(level, noise, seed):
     assert is_blank(paper(level, noise, seed))
 
 
+def test_specks_and_blotches_are_blank():
+    random = np.random.default_rng(0)
+    specks = random.random((2339, 1654))
+    page = np.full(specks.shape, 245, np.uint8)
+    page[specks < 0.015] = 0
+    assert is_blank(page)
+    coarse = random.normal(0, 1, (SIZE[0] // 12, SIZE[1] // 12))
+    blotches = np.kron(coarse, np.ones((12, 12))) * 8 + 238
+    assert is_blank(np.clip(blotches, 0, 255).astype(np.uint8))
+
+
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 255))
 def test_tiny_pictures_do_not_crash(width, height, level):
     assert is_blank(np.full((height, width), level, np.uint8))

@@ -16,11 +16,17 @@ from vlmcli.documents.base import Pixels
 _LONG_SIDE = 1200
 """Pixels on the long side of the copy: about 100 dpi on an A4 page."""
 
+_FINE = 1.5
+"""Pictures so many times larger than the copy have strokes of more than one pixel."""
+
 _LEAST_CONTRAST = 16
 """Grey levels, of 255; paper and scanners vary by less."""
 
-_NOISE_FACTOR = 6.0
-"""A mark stands out from the grain of the paper by so many standard deviations."""
+_MOST_CONTRAST = 60.0
+"""Print of this contrast counts on any ground, be it as wild as a photograph."""
+
+_NOISE_FACTOR = 5.0
+"""A mark stands out from the grain and the blotches of the paper by so many standard deviations."""
 
 _GHOST_CONTRAST = 56
 """Marks fainter than this, of 255, on a page that has no others are show-through or a ghost."""
@@ -64,8 +70,7 @@ def inspect(grey: Pixels) -> InkReport:
     """
     small = _reduced(grey)
     difference = _difference(small)
-    threshold = max(_LEAST_CONTRAST, _NOISE_FACTOR * _grain(small))
-    ink = (difference > threshold).astype(np.uint8)
+    ink = (difference > _threshold(difference)).astype(np.uint8)
     ink &= _without_rules(ink) & ~_edges(small)
     count, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     letters = [number for number in range(1, count) if _could_be_a_letter(stats[number], ink.shape)]
@@ -87,6 +92,9 @@ def _reduced(grey: Pixels) -> Pixels:
     factor = max(grey.shape) / _LONG_SIDE
     if factor <= 1:
         return grey
+    if factor >= _FINE:
+        # Takes away specks of one pixel, where no stroke is that thin.
+        grey = cv2.medianBlur(grey, 3)
     shape = max(1, round(grey.shape[1] / factor)), max(1, round(grey.shape[0] / factor))
     small: Pixels = cv2.resize(grey, shape, interpolation=cv2.INTER_AREA)
     return small
@@ -99,16 +107,14 @@ def _difference(small: Pixels) -> Pixels:
     return difference
 
 
-def _grain(small: Pixels) -> float:
-    """Standard deviation of the paper's grain, whatever is printed on it.
+def _threshold(difference: Pixels) -> float:
+    """Contrast from which a pixel is ink, whatever is printed on the page.
 
-    The median of absolute differences between neighbours, times 1.4826 / sqrt(2): robust for up to
-    half of the page (F. Hampel, 1974).
+    The spread of the paper is 1.4826 times the median difference from its ground, which holds for
+    up to half of the page in ink (F. Hampel, 1974).
     """
-    if small.shape[1] < 2:
-        return 0.0
-    steps = np.abs(np.diff(small[:, ::2].astype(np.int16), axis=1))
-    return float(np.median(steps)) * 1.0484 if steps.size else 0.0
+    spread = 1.4826 * float(np.median(difference))
+    return min(max(_LEAST_CONTRAST, _NOISE_FACTOR * spread), _MOST_CONTRAST)
 
 
 def _without_rules(ink: Pixels) -> Pixels:
