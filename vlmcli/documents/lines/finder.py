@@ -30,7 +30,7 @@ from vlmcli.documents.lines.upside import is_upside_down
 _PIXELS = 2.2e6
 """Pixels of the reduced page: A4 at 150 dpi."""
 _MOST_PIXELS = 9e6
-_SMALL, _GOOD, _LARGE = 7.0, 10.0, 60.0
+_SMALL, _GOOD, _LARGE = 8.5, 12.0, 60.0
 """Letter heights in reduced pixels: too small to tell lines apart, enough, and wasteful."""
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vlmcli.documents.lines.letters import Rule
 from vlmcli.documents.lines.marks import Floats, Ints, Mask
 from vlmcli.documents.lines.rows import Rows
+from vlmcli.documents.lines.rules import Rule
 
 _RUNGS = ((2, 3.4), (3, 2.6), (4, 1.9), (6, 1.6), (9, 1.35))
 """Least lane width, in letter sizes, for a lane through so many rows."""

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from vlmcli.documents.lines.letters import Rule
 from vlmcli.documents.lines.pieces import Piece
+from vlmcli.documents.lines.rules import Rule
 
 _LANE = 1.3
 """Narrowest lane between columns, in letter sizes."""

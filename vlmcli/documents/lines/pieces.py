@@ -201,7 +201,7 @@ def _is_letters(marks: Marks, members: Ints, size: float) -> bool:
     height, width = marks.height[members], marks.width[members]
     fill = marks.area[members] / (width * height)
     # Two letters that touch are wider than one, but no taller.
-    broad = np.where((height >= 0.9 * size) & (height <= 1.9 * size), 2.2, 1.5)
+    broad = np.where((height >= 0.75 * size) & (height <= 1.9 * size), 2.5, 1.5)
     fits = (fill >= 0.2) & (width <= broad * height) & (height <= 12 * width)
     shaped = (fill < 0.97) & (height <= 6.5 * width)
     return bool(np.all(fits) and np.any(shaped))
