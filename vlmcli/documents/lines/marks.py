@@ -99,6 +99,10 @@ def letter_size(marks: Marks) -> float:
     weights, _ = np.histogram(heights, bins=edges, weights=heights)
     smooth = np.convolve(weights, np.array([1, 2, 3, 3, 3, 2, 1]) / 15, mode="same")
     best = int(np.argmax(smooth))
+    # Capitals and ascenders together can outweigh the x-height, which lies at 0.6 to 0.75 of them.
+    lower = np.flatnonzero((edges[:-1] >= 0.58 * edges[best]) & (edges[1:] <= 0.8 * edges[best]))
+    if lower.size and smooth[lower].max() >= 0.6 * smooth[best]:
+        best = int(lower[np.argmax(smooth[lower])])
     near = heights[(heights >= 0.85 * edges[best]) & (heights <= 1.18 * edges[best + 1])]
     return float(np.median(near)) if near.size else float(edges[best])
 

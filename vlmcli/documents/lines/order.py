@@ -146,20 +146,31 @@ def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
     lane = _LANE * _usual_size(pieces)
     bands = [_Band(pieces=list(levels[0]), is_ruled=False)]
     taken = _merge([(p.x0, p.x1) for p in levels[0]], lane)
-    for above, level in pairwise(levels):
-        own = _merge([(p.x0, p.x1) for p in level], lane)
+    spans = [_merge([(p.x0, p.x1) for p in level], lane) for level in levels]
+    for index, level in enumerate(levels[1:], start=1):
+        above, own = levels[index - 1], spans[index]
         union = _merge([*taken, *own], lane)
+        if len(taken) == 1 and not _has_lane(own, spans[index + 1 : index + 2], lane):
+            # A gap in one line alone is a wide word space.
+            own = [(own[0][0], own[-1][1])]
         several = max(len(taken), len(own)) > 1
         if several and (_is_far(above, level) or not _fits(taken, own, union, lane)):
             bands.append(_Band(pieces=list(level), is_ruled=False))
-            taken = own
+            taken = spans[index]
         elif several and _is_ruled_off(above, level, taken, rules):
             bands.append(_Band(pieces=list(level), is_ruled=True))
-            taken = own
+            taken = spans[index]
         else:
             bands[-1].pieces.extend(level)
             taken = union
     return bands
+
+
+def _has_lane(
+    own: Sequence[_Interval], following: Sequence[Sequence[_Interval]], lane: float
+) -> bool:
+    """Whether a level has a lane that goes on in the next one."""
+    return all(len(_merge([*own, *spans], lane)) > 1 for spans in following) and bool(following)
 
 
 def _fits(

@@ -166,7 +166,15 @@ def _small(marks: Marks, i: Ints, j: Ints, size: float) -> Mask:
     owner = np.concatenate((i[beside], j[beside]))
     beheld = height[np.concatenate((j[beside], i[beside]))]
     usual = grouped_median(owner, beheld, len(marks))
-    return np.asarray((height < 0.4 * size) | (height < 0.58 * usual))
+    small = (height < 0.4 * size) | (height < 0.58 * usual)
+    # Quotes hang and commas stand low: they reach no further than the middle of a letter.
+    middle = (marks.y0 + marks.y1) / 2
+    common = -apart
+    for a, b in ((i, j), (j, i)):
+        off = (marks.y1[a] < middle[b]) | (marks.y0[a] > middle[b])
+        off &= (height[a] < 0.7 * height[b]) & (common >= 0.25 * height[a])
+        small[a[off & beside & (height[a] < 0.75 * size)]] = True
+    return np.asarray(small)
 
 
 def _link(marks: Marks, i: Ints, j: Ints) -> Ints:
