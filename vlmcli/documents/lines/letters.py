@@ -15,8 +15,8 @@ from vlmcli.documents.lines.marks import Marks, Mask, label, letter_size
 from vlmcli.documents.lines.rules import Rule, dashed_rules, without_rules
 from vlmcli.documents.lines.touching import split_touching
 
-_PICTURE_SHARE = 0.2
-"""Share of solid ink from which a large mark is a picture."""
+_SOLID_SHARE, _DENSE_SHARE = 0.2, 0.6
+"""Shares of solid and of dense ink from which a large mark is a picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,8 @@ def _is_large(marks: Marks, size: float) -> Mask:
 def _pictures(raw: Marks, labels: npt.NDArray[np.int32], size: float) -> tuple[Grey, Grey]:
     """Masks of the pictures and black borders, and of the zones in which no mark is a letter.
 
-    A large mark is a picture if much of it is wider than any stroke; frames and tables are not.
+    A large mark is a picture if much of it is wider than any stroke, or most of it dense, as the
+    dots of a halftone are; frames and tables are neither.
     """
     large = np.flatnonzero(_is_large(raw, size))
     nothing = np.zeros(labels.shape, np.uint8)
@@ -121,13 +122,18 @@ def _pictures(raw: Marks, labels: npt.NDArray[np.int32], size: float) -> tuple[G
     chosen[large + 1] = 1
     whole = chosen[labels]
     solid = cv2.morphologyEx(whole, cv2.MORPH_OPEN, _square(0.8 * size))
-    solid_area = np.bincount(labels[solid > 0], minlength=len(raw) + 1)[large + 1]
-    chosen[large + 1] = solid_area >= _PICTURE_SHARE * raw.area[large]
-    pictures = chosen[labels]
+    dense = cv2.morphologyEx(whole, cv2.MORPH_CLOSE, _square(1.2 * size))
+    dense = cv2.morphologyEx(dense, cv2.MORPH_OPEN, _square(2 * size))
+    for part, least in ((solid, _SOLID_SHARE), (dense, _DENSE_SHARE)):
+        inside = np.bincount(labels[part > 0], minlength=len(raw) + 1)[large + 1]
+        chosen[large + 1] += inside >= least * raw.area[large]
+    pictures = (chosen > 1)[labels].view(np.uint8)
+    if not pictures.any():
+        return nothing, nothing
     dense = cv2.morphologyEx(pictures, cv2.MORPH_CLOSE, _square(1.2 * size))
     dense = cv2.morphologyEx(dense, cv2.MORPH_OPEN, _square(2 * size))
     near = cv2.dilate(solid & pictures, _square(size))
-    return np.asarray(pictures, np.uint8), np.asarray(near | dense, np.uint8)
+    return pictures, np.asarray(near | dense, np.uint8)
 
 
 def _square(side: float) -> Grey:

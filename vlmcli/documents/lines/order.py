@@ -317,10 +317,10 @@ def _starts_block(lines: list[list[Piece]], row: int, leading: float) -> bool:
     indent = line[0].x0 - above[0].x0
     if not 0.8 * size <= indent <= 10 * size:
         return False
-    centred = abs(line[0].x0 + line[-1].x1 - above[0].x0 - above[-1].x1) <= 3 * size
-    if centred or row + 1 == len(lines):
-        return False
-    return abs(lines[row + 1][0].x0 - above[0].x0) <= 0.5 * size
+    # Ragged and centred lines have left edges of their own; a paragraph has a margin.
+    flush = [abs(other[0].x0 - above[0].x0) <= 0.3 * size for other in lines]
+    following = flush[row + 1 : row + 2]
+    return all(following) and sum(flush) >= min(3, len(lines) - 1)
 
 
 def _leading(lines: list[list[Piece]]) -> float:
