@@ -112,6 +112,7 @@ def model_config(config: NanoConfig, dtype: str) -> dict[str, Any]:
             "reach": config.draft_reach,
             "blank_token_id": BLANK,
             "draft_end_token_id": DRAFT_END,
+            "in_prompt": True,
             "prompt_length": config.draft_length,
             "pad_token_id": BLANK,
         },

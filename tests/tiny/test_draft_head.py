@@ -91,6 +91,20 @@ def fails(path):
     return str(caught.value)
 
 
+def test_a_draft_of_fixed_room_is_cut_or_padded(tmp_path):
+    path = write_draft_checkpoint(tmp_path / "room", prompt_length=4, pad_token_id=260)
+    config = read_model_config(path)
+    head = config.draft_head
+    assert head is not None
+    assert head.in_prompt(b"ab") == [97, 98, 260, 260, DRAFT_END]
+    assert head.in_prompt(b"abcdef") == [97, 98, 99, 100, DRAFT_END]
+    assert config.max_draft_in_prompt(1) == config.max_draft_in_prompt(40) == 5
+    assert config.max_draft_in_prompt(0) == 0
+    bad = write_draft_checkpoint(tmp_path / "none", prompt_length=0)
+    with pytest.raises(ModelError, match="out of range"):
+        read_model_config(bad)
+
+
 def test_config_says_whether_the_draft_is_part_of_the_prompt(tmp_path):
     config = read_model_config(write_draft_checkpoint(tmp_path / "in"))
     assert config.max_draft_in_prompt(7) == 7 * STEPS + 1

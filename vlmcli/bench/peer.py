@@ -47,7 +47,7 @@ class TransformersPeer:
             if head is not None and head.draft_end_token_id is not None:
                 image = ImageInput(pixels=crop, mm_hash=crop_digest(crop))
                 (draft,) = self._runner.draft(self._runner.encode([image]))
-                prompt += [*draft, head.draft_end_token_id]
+                prompt += head.in_prompt(draft)
             prompts.append(prompt)
         return prompts
 

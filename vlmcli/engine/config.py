@@ -5,6 +5,7 @@ config.json is the business of its file under `engine/models`; this one holds th
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -140,6 +141,18 @@ class DraftHeadConfig:
     """Steps to either side that a step's convolution sees."""
     draft_end_token_id: int | None
     """Closes the draft in the prompt; None where the draft is no part of the prompt."""
+    prompt_length: int | None = None
+    """Places that the draft fills in the prompt, cut or padded; None as many as it has bytes."""
+    pad_token_id: int = 0
+
+    def in_prompt(self, draft: Iterable[int]) -> list[int]:
+        """A draft as the prompt holds it: cut or padded, then its end."""
+        assert self.draft_end_token_id is not None, "the draft is no part of the prompt"
+        tokens = list(draft)
+        if self.prompt_length is not None:
+            tokens = tokens[: self.prompt_length]
+            tokens += [self.pad_token_id] * (self.prompt_length - len(tokens))
+        return [*tokens, self.draft_end_token_id]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +183,8 @@ class ModelConfig:
         head = self.draft_head
         if head is None or head.draft_end_token_id is None or not num_visual_tokens:
             return 0
+        if head.prompt_length is not None:
+            return head.prompt_length + 1
         return head.steps * num_visual_tokens + 1
 
 

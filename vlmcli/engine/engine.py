@@ -257,14 +257,14 @@ class Engine:
     def _complete_prompt(self, sequence: Sequence) -> None:
         """Write the drafts of all images behind an open prompt, once all of them are known."""
         head = self.model_config.draft_head
-        assert head is not None and head.draft_end_token_id is not None
+        assert head is not None
         drafts = sequence.image_drafts
         for i, image in enumerate(sequence.request.images):
             if drafts[i] is None:
                 drafts[i] = self._images.draft_of(image.mm_hash)
         known = [draft for draft in drafts if draft is not None]
         if len(known) == len(drafts):
-            sequence.complete([*b"".join(known), head.draft_end_token_id])
+            sequence.complete(head.in_prompt(b"".join(known)))
 
     def _add_draft_head(self, sequence: Sequence) -> None:
         """Give an admitted sequence the draft head's reading of its images, if all are at hand."""
