@@ -38,6 +38,7 @@ CONFIGS = st.fixed_dictionaries(
         "vision_cache_bytes": st.sampled_from([0, 700, 5000]),
         "max_draft_tokens": st.sampled_from([0, 3, 16]),
         "enable_prefix_caching": st.booleans(),
+        "enable_encoder_cache": st.booleans(),
         "enable_drafts": st.booleans(),
     }
 )

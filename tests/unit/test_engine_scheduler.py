@@ -68,6 +68,16 @@ def test_requests_with_the_same_image_encode_it_once() -> None:
     assert len(runner_of(engine).encoded) == 1
 
 
+@pytest.mark.parametrize("enable_encoder_cache", [True, False])
+def test_embeddings_outlive_their_request_only_if_they_may(enable_encoder_cache: bool) -> None:
+    engine = fake_engine(
+        enable_encoder_cache=enable_encoder_cache, enable_prefix_caching=False, vision_cache_bytes=0
+    )
+    for i in range(3):
+        engine.generate([make_request(f"{i}", [picture(0, 3, 5), i])])
+    assert len(runner_of(engine).encoded) == (1 if enable_encoder_cache else 3)
+
+
 def test_an_image_larger_than_the_cache_is_read_all_the_same() -> None:
     engine = fake_engine(encoder_cache_bytes=10 * EMBEDDING_BYTES)
     requests = [make_request(f"{i}", [1, picture(i, 4, 10), 2]) for i in range(3)]

@@ -28,7 +28,8 @@ class EngineConfig:
     kv_cache_bytes: int = 64 << 20
     """All KV blocks of all layers together."""
     encoder_cache_bytes: int = 32 << 20
-    """Visual embeddings kept beyond the request that made them."""
+    """Visual embeddings that are resident: those still needed, and those kept for later requests
+    that show the same image. A single larger one is held beside them while it is needed."""
     vision_cache_bytes: int = 16 << 20
     """Share of the KV pool that blocks of finished requests' image prefixes may keep."""
     max_num_seqs: int = 64
@@ -42,6 +43,8 @@ class EngineConfig:
     dtype: DtypeName = "auto"
     """Weights, activations and KV; auto is float32 on the CPU, elsewhere the checkpoint's own."""
     seed: int = 0
+    enable_encoder_cache: bool = True
+    """Whether embeddings stay when nobody needs them any more."""
     enable_prefix_caching: bool = True
     enable_drafts: bool = True
     enable_graphs: bool | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.interfaces import Runner
 from vlmcli.engine.step import EncodeJob
@@ -33,15 +34,16 @@ class ImageStore:
 
     Args:
         runner: the model.
-        max_bytes: cap on embeddings.
-        enable_drafts: whether the draft head is run; where the draft is part of the prompt, it is
-            run anyway.
+        config: the cap on embeddings, whether they outlive their requests, and whether the draft
+            head is run; where the draft is part of the prompt, it is run anyway.
     """
 
-    def __init__(self, runner: Runner, max_bytes: int, *, enable_drafts: bool) -> None:
-        self.embeddings: EncoderCache[Encoded] = EncoderCache(max_bytes)
+    def __init__(self, runner: Runner, config: EngineConfig) -> None:
+        self.embeddings: EncoderCache[Encoded] = EncoderCache(
+            config.encoder_cache_bytes, retain=config.enable_encoder_cache
+        )
         self._runner = runner
-        self._has_drafts = enable_drafts or runner.model_config.max_draft_in_prompt(1) > 0
+        self._has_drafts = config.enable_drafts or runner.model_config.max_draft_in_prompt(1) > 0
         self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
 
     def encode(self, jobs: Seq[EncodeJob]) -> list[Encoded]:

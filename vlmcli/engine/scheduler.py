@@ -193,46 +193,42 @@ class Scheduler:
         owners: dict[bytes, list[str]] = {}
         jobs: list[tuple[ImageInput, int]] = []
         num_tokens = 0
-        for sequence in [*self._queues[SequenceStatus.ENCODING]]:
-            self._place(sequence)
-            if sequence.status is not SequenceStatus.ENCODING:
+        for sequence, image, length in self._wanted_images():
+            if image.mm_hash in owners:
+                owners[image.mm_hash].append(sequence.request_id)
                 continue
-            for image, length in self._missing_images(sequence):
-                if image.mm_hash in owners:
-                    owners[image.mm_hash].append(sequence.request_id)
-                    continue
-                if jobs and num_tokens + length > self.config.max_encoder_tokens:
-                    return self._encode_jobs(jobs, owners)
-                num_bytes = length * self._embedding_bytes
-                planned = num_tokens * self._embedding_bytes
-                if not self.embeddings.has_room(num_bytes, planned=planned):
-                    return self._encode_jobs(jobs, owners)
-                jobs.append((image, length))
-                owners[image.mm_hash] = [sequence.request_id]
-                num_tokens += length
-        return self._encode_jobs(jobs, owners)
-
-    def _encode_jobs(
-        self, jobs: list[tuple[ImageInput, int]], owners: dict[bytes, list[str]]
-    ) -> tuple[EncodeJob, ...]:
-        self.embeddings.make_room(sum(length for _, length in jobs) * self._embedding_bytes)
+            if jobs and num_tokens + length > self.config.max_encoder_tokens:
+                break
+            planned = num_tokens * self._embedding_bytes
+            if not self.embeddings.has_room(length * self._embedding_bytes, planned=planned):
+                break
+            jobs.append((image, length))
+            owners[image.mm_hash] = [sequence.request_id]
+            num_tokens += length
+        self.embeddings.make_room(num_tokens * self._embedding_bytes)
         return tuple(
             EncodeJob(image, length, tuple(owners[image.mm_hash])) for image, length in jobs
         )
 
-    def _missing_images(self, sequence: Sequence) -> Iterator[tuple[ImageInput, int]]:
-        """Images to encode, with their tokens: of an open prompt those without a draft, of another
-        those that are not computed yet; never one whose embedding is at hand.
+    def _wanted_images(self) -> Iterator[tuple[Sequence, ImageInput, int]]:
+        """Images to encode for each waiting sequence in turn, with their tokens.
+
+        Of an open prompt those without a draft, of another those that are not computed yet; never
+        one whose embedding is at hand.
         """
-        images, places = sequence.request.images, sequence.request.placeholders
-        if sequence.is_open:
-            needed = [i for i, draft in enumerate(sequence.image_drafts) if draft is None]
-        else:
-            first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
-            needed = [*range(first, len(images))]
-        for i in needed:
-            if images[i].mm_hash not in self.embeddings:
-                yield images[i], places[i].length
+        for sequence in [*self._queues[SequenceStatus.ENCODING]]:
+            self._place(sequence)
+            if sequence.status is not SequenceStatus.ENCODING:
+                continue
+            images, places = sequence.request.images, sequence.request.placeholders
+            if sequence.is_open:
+                needed = [i for i, draft in enumerate(sequence.image_drafts) if draft is None]
+            else:
+                first = bisect_right(sequence.image_ends, self._num_known_computed(sequence))
+                needed = [*range(first, len(images))]
+            for i in needed:
+                if images[i].mm_hash not in self.embeddings:
+                    yield sequence, images[i], places[i].length
 
     def _plan_batch(self) -> tuple[ScheduledSequence, ...]:
         """Rows for every decoding sequence, their drafts, then prompt chunks, oldest first."""
