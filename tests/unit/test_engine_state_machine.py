@@ -45,6 +45,7 @@ class EngineMachine(RuleBasedStateMachine):
         embeddings=st.sampled_from([0, 20, 60, 500]),
         vision=st.sampled_from([0, 5, 100]),
         prefix=st.booleans(),
+        retain=st.booleans(),
         guess=st.lists(st.integers(0, 21), max_size=5),
         in_prompt=st.booleans(),
     )
@@ -57,6 +58,7 @@ class EngineMachine(RuleBasedStateMachine):
         embeddings: int,
         vision: int,
         prefix: bool,
+        retain: bool,
         guess: list[int],
         in_prompt: bool,
     ) -> None:
@@ -71,6 +73,7 @@ class EngineMachine(RuleBasedStateMachine):
             encoder_cache_bytes=embeddings * 8,
             vision_cache_bytes=vision * 100,
             enable_prefix_caching=prefix,
+            enable_encoder_cache=retain,
         )
         self.in_prompt = in_prompt
         self.requests: dict[str, Request] = {}
