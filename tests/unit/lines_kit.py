@@ -11,11 +11,12 @@ from PIL import Image, ImageDraw, ImageFont
 from vlmcli.documents import mupdf
 from vlmcli.documents.lines import TextLine, find_lines
 
-WORDS = (
+PASSAGE = (
     "it was late in the autumn when the old man took his hat and told the children that he "
     "would walk to the lake before dark and that nobody should wait for him at the table that "
     "night since he had to think about the letter that had come from his brother in the north"
-).split()
+)
+WORDS = PASSAGE.split()
 
 PYMUPDF_FONTS = {"serif": "tiro", "mono": "cour", "bold": "hebo", "italic": "tiit"}
 

@@ -96,7 +96,12 @@ def test_table_rows_are_read_from_left_to_right(ruled: bool, degrees: float) -> 
     names = ["Apples", "Pears", "Plums", "Bread", "Butter", "Honey", "Coffee", "Tea"]
     for row, name in enumerate(names):
         y = 80 + 60 * row
-        for x, text in ((80, name), (420, f"{row + 1}"), (620, f"{row}.50"), (860, f"{7 * row}.00")):
+        for x, text in (
+            (80, name),
+            (420, f"{row + 1}"),
+            (620, f"{row}.50"),
+            (860, f"{7 * row}.00"),
+        ):
             sheet.text(x, y, text)
     if ruled:
         for row in range(len(names) + 1):
@@ -214,7 +219,9 @@ def test_any_page_of_columns(
                 printed = sheet.text(left, 120 + row * 1.5 * size, text, size)
                 if printed.box[2] <= left + width:
                     break
-                sheet.draw.rectangle((left, printed.box[1] - 9, sheet.width, printed.box[3] + 9), 255)
+                sheet.draw.rectangle(
+                    (left, printed.box[1] - 9, sheet.width, printed.box[3] + 9), 255
+                )
                 sheet.lines.pop()
                 text = text.rsplit(" ", 1)[0]
     assert_same_lines(sheet, find(sheet))

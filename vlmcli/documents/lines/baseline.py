@@ -46,14 +46,15 @@ def fit_baseline(marks: Marks, members: Ints, size: float) -> Baseline:
     feet, heads = marks.y1[members], marks.y0[members]
     low, high = float(marks.x0[members[0]]), float(marks.x1[members].max())
     centre, length = (low + high) / 2, high - low
-    degree = 0 if len(x) < 5 or length < 6 * size else 1
+    x = x - centre
+    coefficients, on_line = _fit(x, feet, 0 if len(x) < 5 or length < 6 * size else 1, size)
     if len(x) >= 16 and length >= 18 * size:
-        degree = 2
-    coefficients = _fit(x - centre, feet, degree, size)
-    if degree == 2 and abs(coefficients[2]) * (length / 2) ** 2 < _BENT * size:
-        coefficients = _fit(x - centre, feet, 1, size)
+        bent, on_bent = _fit(x, feet, 2, size)
+        is_bow = abs(bent[2]) * (length / 2) ** 2 >= _BENT * size
+        if is_bow and on_bent - on_line >= 0.1 * len(x):
+            coefficients = bent
     offset, slope, bend = np.pad(coefficients, (0, 3 - len(coefficients)))
-    line = offset + (x - centre) * (slope + (x - centre) * bend)
+    line = offset + x * (slope + x * bend)
     ascents = line - heads
     return Baseline(
         centre=centre,
@@ -66,8 +67,8 @@ def fit_baseline(marks: Marks, members: Ints, size: float) -> Baseline:
     )
 
 
-def _fit(x: Floats, y: Floats, degree: int, size: float) -> Floats:
-    """Polynomial coefficients, lowest first, of a line through most of the points."""
+def _fit(x: Floats, y: Floats, degree: int, size: float) -> tuple[Floats, int]:
+    """Coefficients, lowest power first, of a line through most points, and how many lie on it."""
     scale = max(1.0, float(np.abs(x).max()))
     powers = np.vander(x / scale, degree + 1, increasing=True)
     coefficients = _solve(powers, y) if degree else np.array([median(y)])
@@ -77,7 +78,8 @@ def _fit(x: Floats, y: Floats, degree: int, size: float) -> Floats:
         if np.count_nonzero(kept) <= degree + 1:
             break
         coefficients = _solve(powers[kept], y[kept])
-    return np.asarray(coefficients / scale ** np.arange(degree + 1))
+    on_line = int(np.count_nonzero(np.abs(y - powers @ coefficients) <= _TOLERANCES[-1] * size))
+    return np.asarray(coefficients / scale ** np.arange(degree + 1)), on_line
 
 
 def _solve(powers: Floats, y: Floats) -> Floats:

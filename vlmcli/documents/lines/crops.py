@@ -4,8 +4,8 @@ Cut from the full picture along the baseline, dark on light, background made eve
 wanted height with the aspect kept. Wide lines are cut at word gaps. No ink is added or thickened.
 """
 
-import itertools
 from collections.abc import Sequence
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -21,6 +21,8 @@ _SIDE = 0.4
 """White before and behind, in letter sizes."""
 _BOWED = 0.06
 """Bow in line heights from which a crop follows the curve."""
+_WORD_GAP = 0.17
+"""Narrowest gap between words, in crop heights; between letters it is half of that."""
 _LIGHT, _DARK = 255.0, 0.0
 """Grey of paper and of solid ink in a crop."""
 
@@ -155,29 +157,33 @@ def _without_neighbours(strip: Grey, *, baseline: float, size: float, side: floa
 
 
 def _cuts(strip: Grey, max_width: int) -> list[tuple[int, int]]:
-    """Start and stop of the parts of a strip, each at most `max_width` wide."""
+    """Start and stop of the parts of a strip, each at most `max_width` wide and of like width."""
     width = strip.shape[1]
-    if width <= max_width:
-        return [(0, width)]
     ink = (255.0 - strip).sum(axis=0)
-    gap = max(3, round(0.25 * strip.shape[0])) | 1
-    # The emptiest window of a word gap's width; near the middle among equals.
-    empty = np.convolve(np.pad(ink, gap // 2, mode="edge"), np.ones(gap) / gap, mode="valid")
-    parts = -(-width // max_width)
-    while True:
-        cuts = [0]
-        for part in range(1, parts):
-            ideal = width * part / parts
-            low = max(cuts[-1] + 1, round(ideal - 0.4 * width / parts))
-            high = max(
-                low + 1, min(width, cuts[-1] + max_width, round(ideal + 0.4 * width / parts))
-            )
-            window = empty[low:high] + 2.0 * np.abs(np.arange(low, high) - ideal) / width
-            cuts.append(low + int(np.argmin(window)))
-        cuts.append(width)
-        if all(b - a <= max_width for a, b in itertools.pairwise(cuts)):
-            return list(itertools.pairwise(cuts))
-        parts += 1
+    gaps = _word_gaps(ink, strip.shape[0])
+    cuts = [0]
+    while width - cuts[-1] > max_width:
+        start, rest = cuts[-1], width - cuts[-1]
+        ideal = start + rest / -(-rest // max_width)
+        within = gaps[(gaps > start + 0.25 * max_width) & (gaps <= start + max_width)]
+        if not within.size:
+            within = gaps[(gaps > start) & (gaps <= start + max_width)]
+        if within.size:
+            cut = int(within[np.argmin(np.abs(within - ideal))])
+        else:
+            # A word wider than a crop: through its thinnest place near the ideal.
+            low = start + max_width // 2
+            cut = low + int(np.argmin(ink[low : start + max_width]))
+        cuts.append(max(cut, start + 1))
+    return list(pairwise([*cuts, width]))
+
+
+def _word_gaps(ink: npt.NDArray[np.float64], height: int) -> npt.NDArray[np.int64]:
+    """Middles of the runs of empty columns that are wide enough to part words."""
+    empty = np.concatenate(([False], ink < 0.06 * 255 * height, [False]))
+    edges = np.flatnonzero(empty[1:] != empty[:-1]).reshape(-1, 2)
+    wide = edges[:, 1] - edges[:, 0] >= max(3, round(_WORD_GAP * height))
+    return np.asarray(edges[wide].sum(axis=1) // 2)
 
 
 def _part(line: TextLine, start: float, stop: float) -> tuple[int, int, int, int]:

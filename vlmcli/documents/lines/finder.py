@@ -18,7 +18,14 @@ from vlmcli.documents.lines.frame import (
     turned,
 )
 from vlmcli.documents.lines.gutters import gutter_pairs
-from vlmcli.documents.lines.ink import THRESHOLD, Grey, ink_strength, light_strength, to_grey
+from vlmcli.documents.lines.ink import (
+    THRESHOLD,
+    Grey,
+    denoised,
+    ink_strength,
+    light_strength,
+    to_grey,
+)
 from vlmcli.documents.lines.letters import PageMarks, page_marks
 from vlmcli.documents.lines.marks import Ints, Marks, label, letter_size
 from vlmcli.documents.lines.order import Placed, reading_order
@@ -32,6 +39,12 @@ _PIXELS = 2.2e6
 _MOST_PIXELS = 9e6
 _SMALL, _GOOD, _LARGE = 8.5, 12.0, 60.0
 """Letter heights in reduced pixels: too small to tell lines apart, enough, and wasteful."""
+
+
+_FEW = 3
+"""Letters of a row from which a page has print beyond doubt."""
+_PALE = 60
+"""Contrast under which a page of lone marks has none."""
 
 
 def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
@@ -54,9 +67,18 @@ def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
         marks = _page_marks(view)
         rows, small = _rows(marks)
     pieces = make_pieces(rows, small, marks.size)
+    if all(piece.letters < _FEW for piece in pieces) and _is_pale(grey):
+        return ()
     height, width = grey.shape
     placed = reading_order(pieces, marks.horizontal)
     return tuple(_on_page(one, view, width, height) for one in placed)
+
+
+def _is_pale(grey: Grey) -> bool:
+    """Whether nothing on the page is much darker or lighter than most of it: stains, not print."""
+    coarse = cv2.resize(grey, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
+    low, middle, high = np.percentile(coarse, (0.02, 50, 99.98))
+    return bool(max(middle - low, high - middle) < _PALE)
 
 
 def _page_marks(view: View) -> PageMarks:
@@ -97,15 +119,18 @@ def _reduced(grey: Grey) -> tuple[View, Marks, float]:
 def _scaled(grey: Grey, scale: float) -> tuple[View, Marks, float]:
     height, width = grey.shape
     new_width, new_height = max(8, round(width / scale)), max(8, round(height / scale))
+    grey, floor = denoised(grey) if scale <= 1 else (grey, 0.0)
     if (new_width, new_height) != (width, height):
         how = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
         grey = np.asarray(cv2.resize(grey, (new_width, new_height), interpolation=how), np.uint8)
+    if scale > 1:
+        grey, floor = denoised(grey)
     frame = identity(new_width, new_height, width / new_width)
-    dark = ink_strength(grey)
+    dark = ink_strength(grey, floor)
     marks, size = _letters(dark)
     if _is_mostly_dark(grey):
         negative = np.asarray(255 - grey, np.uint8)
-        other = ink_strength(negative)
+        other = ink_strength(negative, floor)
         other_marks, other_size = _letters(other)
         if len(other_marks) > len(marks):
             view = View(frame=frame, dark=other, light=light_strength(negative), is_negative=True)

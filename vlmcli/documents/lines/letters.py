@@ -56,7 +56,8 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
     marks, labels = (raw, labels) if rest is ink else label(rest)
     y = ((marks.y0 + marks.y1) / 2).astype(np.int64)
     x = ((marks.x0 + marks.x1) / 2).astype(np.int64)
-    ids = np.flatnonzero(~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0))
+    vast = (marks.height > 0.4 * ink.shape[0]) | (marks.width > 0.9 * ink.shape[1])
+    ids = np.flatnonzero(~vast & ~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0))
     letters = marks.take(ids)
     if zone.any():
         wide = cv2.dilate(zone, _square(3 * size))
