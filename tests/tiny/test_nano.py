@@ -48,7 +48,11 @@ def likeness(text):
 def greedy(runner, picture, limit=60):
     """Bytes that the decoder writes for a line, one step at a time."""
     prompt = make_prompt(runner, [picture])
-    blocks = tuple(range(1, 12))
+    head = runner.model_config.draft_head
+    if head is not None:
+        (draft,) = runner.draft(runner.encode([as_input(picture)]))
+        prompt.ids.extend(head.in_prompt(draft))
+    blocks = tuple(range(1, 20))
     done, ids = 0, []
     while len(ids) < limit:
         logits = runner.execute(make_batch(runner, [Chunk(prompt, done, len(prompt.ids), blocks)]))
