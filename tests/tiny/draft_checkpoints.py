@@ -13,7 +13,7 @@ from tiny_checkpoints import as_input, random_picture, write_checkpoint
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.request import PlaceholderRange, Request, SamplingParams
 
-STEPS, WIDTH, REACH = 5, 16, 2
+STEPS, WIDTH, REACH, DRAFT_LENGTH = 5, 16, 2, 20
 IMAGE, START, END, EOS, BLANK, DRAFT_END, VOCABULARY = 256, 257, 258, 259, 260, 262, 264
 HEAD = {
     "type": "ctc",
@@ -22,7 +22,8 @@ HEAD = {
     "reach": REACH,
     "blank_token_id": BLANK,
     "draft_end_token_id": DRAFT_END,
-    "in_prompt": True,
+    "prompt_length": DRAFT_LENGTH,
+    "pad_token_id": BLANK,
 }
 
 

@@ -33,7 +33,14 @@ DRAFT_FILE = "draft/model.safetensors"
 
 
 def make_head(weights, steps=STEPS, reach=REACH):
-    config = DraftHeadConfig(steps=steps, width=WIDTH, reach=reach, draft_end_token_id=DRAFT_END)
+    config = DraftHeadConfig(
+        steps=steps,
+        width=WIDTH,
+        reach=reach,
+        prompt_length=0,
+        pad_token_id=BLANK,
+        draft_end_token_id=DRAFT_END,
+    )
     head = CtcHead(HIDDEN, VOCABULARY, config)
     slots = dict(iter_slots(torch.nn.ModuleDict({"draft_head": head})))
     assert slots.keys() == weights.keys()
@@ -91,26 +98,14 @@ def fails(path):
     return str(caught.value)
 
 
-def test_a_draft_of_fixed_room_is_cut_or_padded(tmp_path):
-    path = write_draft_checkpoint(tmp_path / "room", prompt_length=4, pad_token_id=260)
-    config = read_model_config(path)
-    head = config.draft_head
-    assert head is not None
-    assert head.in_prompt(b"ab") == [97, 98, 260, 260, DRAFT_END]
-    assert head.in_prompt(b"abcdef") == [97, 98, 99, 100, DRAFT_END]
-    assert config.max_draft_in_prompt(1) == config.max_draft_in_prompt(40) == 5
-    assert config.max_draft_in_prompt(0) == 0
-    bad = write_draft_checkpoint(tmp_path / "none", prompt_length=0)
-    with pytest.raises(ModelError, match="out of range"):
-        read_model_config(bad)
-
-
 def test_config_says_whether_the_draft_is_part_of_the_prompt(tmp_path):
-    config = read_model_config(write_draft_checkpoint(tmp_path / "in"))
-    assert config.max_draft_in_prompt(7) == 7 * STEPS + 1
-    assert config.max_draft_in_prompt(0) == 0
-    path = write_draft_checkpoint(tmp_path / "out", in_prompt=False)
-    assert read_model_config(path).max_draft_in_prompt(7) == 0
+    config = read_model_config(write_draft_checkpoint(tmp_path / "in", prompt_length=4))
+    assert config.num_draft_tokens == 5
+    head = config.draft_head
+    assert head.in_prompt(b"ab") == [97, 98, BLANK, BLANK, DRAFT_END]
+    assert head.in_prompt(b"abcdef") == [97, 98, 99, 100, DRAFT_END]
+    path = write_draft_checkpoint(tmp_path / "out", prompt_length=0)
+    assert read_model_config(path).num_draft_tokens == 0
     assert load_runner(path).has_drafts
 
 
@@ -137,6 +132,7 @@ def test_a_head_that_does_not_fit(path, name):
         ({"type": "medusa"}, "'medusa' is not supported"),
         ({"steps": 0}, "out of range"),
         ({"reach": -1}, "out of range"),
+        ({"prompt_length": -1}, "out of range"),
         ({"width": "wide"}, "bad value"),
         ({"blank_token_id": 32}, "out of range"),
         ({"draft_end_token_id": None}, "bad value"),

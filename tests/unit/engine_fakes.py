@@ -39,8 +39,8 @@ from vlmcli.engine.sampler import uniform
 VOCAB = 24
 IMAGE_TOKEN = 22
 STOP = 23
-DRAFT_END = 21
-DRAFT_STEPS = 2
+DRAFT_PAD, DRAFT_END = 20, 21
+DRAFT_STEPS, DRAFT_LENGTH = 2, 9
 BLOCK_BYTES = 100
 EMBEDDING_BYTES = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -210,7 +210,8 @@ def completed(request: Request) -> Request:
     if not request.images:
         return request
     draft = [token for i in request.images for token in draft_of_codes(image_codes(i.pixels))]
-    return replace(request, prompt_token_ids=[*request.prompt_token_ids, *draft, DRAFT_END])
+    padded = [*draft, *[DRAFT_PAD] * DRAFT_LENGTH][:DRAFT_LENGTH]
+    return replace(request, prompt_token_ids=[*request.prompt_token_ids, *padded, DRAFT_END])
 
 
 class FakeTokenizer:
@@ -319,7 +320,14 @@ def fake_engine(
     }
     runner = FakeRunner(block_size, draft)
     if draft_in_prompt:
-        head = DraftHeadConfig(steps=DRAFT_STEPS, width=1, reach=0, draft_end_token_id=DRAFT_END)
+        head = DraftHeadConfig(
+            steps=DRAFT_STEPS,
+            width=1,
+            reach=0,
+            prompt_length=DRAFT_LENGTH,
+            pad_token_id=DRAFT_PAD,
+            draft_end_token_id=DRAFT_END,
+        )
         runner.guess = fake_draft
         runner.model_config = replace(runner.model_config, draft_head=head)
     return Engine(runner, FakeTokenizer(), EngineConfig(**values))  # type: ignore[arg-type]

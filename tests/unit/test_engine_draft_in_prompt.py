@@ -3,6 +3,7 @@
 import pytest
 from engine_fakes import (
     DRAFT_END,
+    DRAFT_LENGTH,
     completed,
     draft_of_codes,
     expected_tokens,
@@ -142,13 +143,13 @@ def test_two_at_once_share_one_encoding() -> None:
     assert engine.stats()["images_encoded"] == 1
 
 
-def test_refused_if_the_longest_draft_could_not_fit() -> None:
+def test_refused_if_it_does_not_fit_with_its_draft() -> None:
     request = make_request("r", [20, picture(0, 1, 40), 21], max_tokens=10)
-    longest = 42 + 2 * 40 + 1 + 10
-    fake_engine(draft_in_prompt=True, pool_tokens=longest + 3).add_request(request)
+    needed = 42 + DRAFT_LENGTH + 1 + 10
+    fake_engine(draft_in_prompt=True, pool_tokens=needed + 20).add_request(request)
     with pytest.raises(RequestTooLargeError):
-        fake_engine(draft_in_prompt=True, pool_tokens=longest - 4).add_request(request)
-    positions = make_request("r", [20, picture(0, 1, 40), 21], max_tokens=4096 - 42 - 80)
+        fake_engine(draft_in_prompt=True, pool_tokens=needed - 4).add_request(request)
+    positions = make_request("r", [20, picture(0, 1, 40), 21], max_tokens=4096 - 42 - DRAFT_LENGTH)
     with pytest.raises(RequestTooLargeError, match="positions"):
         fake_engine(draft_in_prompt=True, pool_tokens=10_000).add_request(positions)
     assert fake_engine(pool_tokens=10_000).generate([positions])

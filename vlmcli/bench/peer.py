@@ -44,7 +44,7 @@ class TransformersPeer:
             images = [config.image_token_id] * self._columns(crop)
             prompt = [config.vision_start_token_id, *images, config.vision_end_token_id]
             head = config.draft_head
-            if head is not None and head.draft_end_token_id is not None:
+            if head is not None and head.prompt_length:
                 image = ImageInput(pixels=crop, mm_hash=crop_digest(crop))
                 (draft,) = self._runner.draft(self._runner.encode([image]))
                 prompt += head.in_prompt(draft)

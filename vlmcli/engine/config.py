@@ -5,7 +5,7 @@ config.json is the business of its file under `engine/models`; this one holds th
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -142,20 +142,17 @@ class DraftHeadConfig:
     width: int
     reach: int
     """Steps to either side that a step's convolution sees."""
-    draft_end_token_id: int | None
-    """Closes the draft in the prompt; None where the draft is no part of the prompt."""
-    prompt_length: int | None = None
-    """Places that the draft fills in the prompt, cut or padded; None as many as it has bytes."""
-    pad_token_id: int = 0
+    prompt_length: int
+    """Places that the draft has in the prompt, cut or padded; 0 where it is no part of it."""
+    pad_token_id: int
+    draft_end_token_id: int
+    """Stands behind those places."""
 
-    def in_prompt(self, draft: Iterable[int]) -> list[int]:
-        """A draft as the prompt holds it: cut or padded, then its end."""
-        assert self.draft_end_token_id is not None, "the draft is no part of the prompt"
-        tokens = list(draft)
-        if self.prompt_length is not None:
-            tokens = tokens[: self.prompt_length]
-            tokens += [self.pad_token_id] * (self.prompt_length - len(tokens))
-        return [*tokens, self.draft_end_token_id]
+    def in_prompt(self, draft: Sequence[int]) -> list[int]:
+        """A draft as the prompt holds it: `prompt_length` tokens and the end."""
+        kept = draft[: self.prompt_length]
+        padding = [self.pad_token_id] * (self.prompt_length - len(kept))
+        return [*kept, *padding, self.draft_end_token_id]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +178,11 @@ class ModelConfig:
         """Whether image tokens have (time, row, column) positions."""
         return self.text.rope.sections is not None
 
-    def max_draft_in_prompt(self, num_visual_tokens: int) -> int:
-        """Tokens at most that the draft of so many visual tokens adds to a prompt, end included."""
+    @property
+    def num_draft_tokens(self) -> int:
+        """Tokens by which the draft of its images lengthens a prompt; 0 where it does not."""
         head = self.draft_head
-        if head is None or head.draft_end_token_id is None or not num_visual_tokens:
-            return 0
-        if head.prompt_length is not None:
-            return head.prompt_length + 1
-        return head.steps * num_visual_tokens + 1
+        return head.prompt_length + 1 if head is not None and head.prompt_length else 0
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -226,7 +226,7 @@ class Engine:
     def _make_sequence(self, request: Request) -> Sequence:
         config = self.model_config
         sampling = request.sampling
-        num_open = config.max_draft_in_prompt(sum(p.length for p in request.placeholders))
+        num_open = config.num_draft_tokens if request.images else 0
         num_prompt = len(request.prompt_token_ids) + num_open
         positions, delta = (
             mrope_positions(num_prompt, request.placeholders)
@@ -247,7 +247,7 @@ class Engine:
                 request.drafts,
                 stop_token_id=stops[0] if stops else None,
                 rates=self._rates,
-                own_output=sampling.max_tokens >= _LONG_ANSWER and not num_open,
+                own_output=sampling.max_tokens >= _LONG_ANSWER,
             )
         self._num_added += 1
         return Sequence(

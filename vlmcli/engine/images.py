@@ -43,7 +43,7 @@ class ImageStore:
             config.encoder_cache_bytes, retain=config.enable_encoder_cache
         )
         self._runner = runner
-        self._has_drafts = config.enable_drafts or runner.model_config.max_draft_in_prompt(1) > 0
+        self._has_drafts = config.enable_drafts or runner.model_config.num_draft_tokens > 0
         self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
 
     def encode(self, jobs: Seq[EncodeJob]) -> list[Encoded]:

@@ -33,13 +33,13 @@ class Sequence:
     Args:
         request: what was asked.
         arrival: running number; a smaller one is older and wins every contest for memory.
-        positions: int64 [3, prompt tokens + num_open_tokens] rotary positions of the prompt.
+        positions: int64 [3, prompt tokens] rotary positions of the prompt, open tokens included.
         position_delta: a generated token at index `i` has position `i + position_delta`.
         stop_token_ids: ids that end the sequence.
         seed: of its random numbers, used at temperatures above 0.
         drafter: its draft sources, or None where drafting is off.
-        num_open_tokens: tokens at most by which `complete` will lengthen the prompt; 0 where the
-            request holds all of it.
+        num_open_tokens: tokens that will stand behind the request's own in the prompt, once
+            `complete` is told them; 0 where the request holds all of it.
     """
 
     __slots__ = (
@@ -83,9 +83,9 @@ class Sequence:
         drafter: Drafter | None = None,
         num_open_tokens: int = 0,
     ) -> None:
-        num_prompt_tokens = len(request.prompt_token_ids)
-        num_tokens = num_prompt_tokens + num_open_tokens
-        assert positions.shape == (3, num_tokens)
+        num_given = len(request.prompt_token_ids)
+        num_prompt_tokens = num_given + num_open_tokens
+        assert positions.shape == (3, num_prompt_tokens)
         self.request = request
         self.request_id = request.request_id
         self.arrival = arrival
@@ -97,8 +97,8 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
-        self.token_ids = np.empty(num_tokens + request.sampling.max_tokens, dtype=np.int64)
-        self.token_ids[:num_prompt_tokens] = request.prompt_token_ids
+        self.token_ids = np.empty(num_prompt_tokens + request.sampling.max_tokens, dtype=np.int64)
+        self.token_ids[:num_given] = request.prompt_token_ids
         self.positions = positions
         self.position_delta = position_delta
         self.block_table: list[int] = []
@@ -141,12 +141,10 @@ class Sequence:
         return self.status is SequenceStatus.FINISHED
 
     def complete(self, token_ids: list[int]) -> None:
-        """Append the rest of an open prompt, at least one and at most `num_open_tokens` tokens."""
-        assert 0 < len(token_ids) <= self.num_open_tokens and not self.num_computed_tokens
-        end = self.num_prompt_tokens + len(token_ids)
-        self.token_ids = self.token_ids[: end + self.request.sampling.max_tokens]
-        self.token_ids[self.num_prompt_tokens : end] = token_ids
-        self.num_tokens = self.num_prompt_tokens = end
+        """Write the last `num_open_tokens` tokens of an open prompt."""
+        assert len(token_ids) == self.num_open_tokens and not self.num_computed_tokens
+        first = self.num_prompt_tokens - self.num_open_tokens
+        self.token_ids[first : self.num_prompt_tokens] = token_ids
         self.num_open_tokens = 0
 
     def append(self, token_ids: list[int], logprobs: list[float]) -> None:

@@ -107,17 +107,17 @@ def parse_draft_head(raw: Mapping[str, Any]) -> DraftHeadConfig | None:
             steps=int(found["steps"]),
             width=int(found["width"]),
             reach=int(found["reach"]),
-            draft_end_token_id=int(found["draft_end_token_id"]) if found["in_prompt"] else None,
-            prompt_length=int(found["prompt_length"]) if "prompt_length" in found else None,
-            pad_token_id=int(found.get("pad_token_id", 0)),
+            prompt_length=int(found["prompt_length"]),
+            pad_token_id=int(found["pad_token_id"]),
+            draft_end_token_id=int(found["draft_end_token_id"]),
         )
         is_blank_dropped = int(found["blank_token_id"]) >= _NUM_BYTES
     except KeyError as error:
         raise ModelError(f"draft_head in config.json lacks {error}") from error
     except (TypeError, ValueError) as error:
         raise ModelError(f"draft_head in config.json has a bad value: {error}") from error
-    room = 1 if config.prompt_length is None else config.prompt_length
-    if min(config.steps, config.width, room) < 1 or config.reach < 0 or not is_blank_dropped:
+    is_bad = min(config.steps, config.width) < 1 or min(config.reach, config.prompt_length) < 0
+    if is_bad or not is_blank_dropped:
         raise ModelError(f"draft_head in config.json has a value out of range: {found}")
     return config
 
