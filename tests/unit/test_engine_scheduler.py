@@ -1,5 +1,7 @@
 """Scheduling decisions: budgets, order, fairness between encoder and decoder, single flight."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -41,6 +43,21 @@ def drain(engine: Engine, limit: int = 2000) -> None:
         engine.step()
         engine.check_integrity()
     raise AssertionError("the engine does not come to an end")
+
+
+def test_what_decides_needs_no_torch() -> None:
+    modules = (
+        "scheduler",
+        "block_manager",
+        "encoder_cache",
+        "drafts",
+        "verify",
+        "positions",
+        "batch",
+    )
+    code = "; ".join(f"import vlmcli.engine.{module}" for module in modules)
+    check = "import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", f"{code}; {check}"], check=True)
 
 
 def test_a_step_encodes_or_computes_and_respects_every_budget() -> None:
