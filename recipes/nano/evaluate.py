@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import cv2
@@ -39,13 +39,29 @@ SETS: dict[str, tuple[str | None, str | None]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A line read: the head's bytes, the decoder's, and the mean probability of the latter."""
+
+    draft: bytes
+    line: bytes
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Errors of one set: character error rates in percent, share of lines read exactly."""
+    """Errors of one set: character error rates in percent, share of lines read exactly.
+
+    `auroc` says how well confidence tells lines with errors from lines without (1 is perfectly,
+    0.5 not at all; nan where only one sort occurs). `ece` is the expected calibration error of
+    confidence as the probability that a character is right, in percent (Guo et al., 2017).
+    """
 
     lines: int
     draft_cer: float
     cer: float
     exact: float
+    auroc: float
+    ece: float
 
 
 def edit_distance(first: str, second: str) -> int:
@@ -59,26 +75,29 @@ def edit_distance(first: str, second: str) -> int:
 
 
 @torch.no_grad()
-def write_line(model: Nano, tokens: Tensor, draft: bytes) -> bytes:
-    """Greedy decoding of one line, verified against its own draft: whole stretches a step."""
+def write_line(model: Nano, tokens: Tensor, draft: bytes) -> tuple[bytes, float]:
+    """Greedy decoding of one line, verified against its own draft: whole stretches a step.
+
+    Returns the bytes and their mean probability.
+    """
     prompt = pad_draft(draft, model.config.draft_length)
-    guess, written = [*draft, END], list[int]()
+    guess, written, odds = [*draft, END], list[int](), list[float]()
     limit = len(draft) + 32
-    while len(written) < limit:
+    while len(written) < limit and END not in written:
         text = torch.tensor([prompt + written + guess])
-        choices = model.decode(tokens, text)[0, len(prompt) + len(written) - 1 :].argmax(-1)
+        logits = model.decode(tokens, text)[0, len(prompt) + len(written) - 1 :]
+        best = logits.float().softmax(-1).max(-1)
+        picked, likely = best.indices.tolist(), best.values.tolist()
         accepted = 0
-        picked = choices.tolist()
         while accepted < len(guess) and picked[accepted] == guess[accepted]:
             accepted += 1
-        written += guess[:accepted]
-        if END in written:
-            break
-        written.append(picked[accepted])
-        if written[-1] == END:
-            break
+        written += picked[: accepted + 1]
+        odds += likely[: accepted + 1]
         guess = _realign(draft, written)
-    return bytes(token for token in written if token < 256)
+    if END in written:
+        written = written[: written.index(END)]
+    line = bytes(token for token in written if token < 256)
+    return line, sum(odds[: len(written) + 1]) / max(1, len(odds[: len(written) + 1]))
 
 
 def _realign(draft: bytes, written: list[int]) -> list[int]:
@@ -98,33 +117,66 @@ def _realign(draft: bytes, written: list[int]) -> list[int]:
 
 
 @torch.no_grad()
-def read(model: Nano, lines: Sequence[np.ndarray]) -> list[tuple[bytes, bytes]]:
-    """(draft, line) of each crop, uint8 (28, width)."""
+def read(model: Nano, lines: Sequence[np.ndarray]) -> list[Reading]:
+    """Read each crop, uint8 (28, width)."""
     results = []
     for pixels in lines:
         line = SyntheticLine(pixels=pixels, text="", centres=(), profile="", family="")
         batch = pack([line], BLANK)
         tokens, _ = model.visual(normalise(torch.from_numpy(batch.pixels)))
         draft = greedy_drafts(model.draft_head(tokens))[0]
-        results.append((draft, write_line(model, tokens, draft)))
+        written, confidence = write_line(model, tokens, draft)
+        results.append(Reading(draft=draft, line=written, confidence=confidence))
     return results
+
+
+def auroc(confidences: Sequence[float], wrong: Sequence[bool]) -> float:
+    """Chance that a wrong line has less confidence than a right one (Mann and Whitney, 1947)."""
+    bad = [c for c, is_wrong in zip(confidences, wrong, strict=True) if is_wrong]
+    good = [c for c, is_wrong in zip(confidences, wrong, strict=True) if not is_wrong]
+    if not bad or not good:
+        return float("nan")
+    wins = sum((g > b) + 0.5 * (g == b) for b in bad for g in good)
+    return wins / (len(bad) * len(good))
+
+
+def calibration_error(
+    confidences: Sequence[float], right: Sequence[float], bins: int = 10
+) -> float:
+    """Expected calibration error: |confidence - share right| over equal bins, by their size."""
+    total = 0.0
+    for low in range(bins):
+        inside = [
+            (c, r)
+            for c, r in zip(confidences, right, strict=True)
+            if low / bins < c <= (low + 1) / bins or (low == 0 and c == 0)
+        ]
+        if inside:
+            gap = sum(c for c, _ in inside) - sum(r for _, r in inside)
+            total += abs(gap)
+    return total / max(1, len(confidences))
 
 
 def score(model: Nano, lines: Sequence[tuple[np.ndarray, str]]) -> Score:
     """Read the lines and compare with their texts."""
-    read_lines = read(model, [pixels for pixels, _ in lines])
+    readings = read(model, [pixels for pixels, _ in lines])
     total = sum(len(text) for _, text in lines)
-    draft_errors = errors = exact = 0
-    for (_, text), (draft, line) in zip(lines, read_lines, strict=True):
-        draft_errors += edit_distance(text, draft.decode(errors="replace"))
-        wrong = edit_distance(text, line.decode(errors="replace"))
-        errors += wrong
-        exact += wrong == 0
+    draft_errors = 0
+    errors: list[int] = []
+    for (_, text), reading in zip(lines, readings, strict=True):
+        draft_errors += edit_distance(text, reading.draft.decode(errors="replace"))
+        errors.append(edit_distance(text, reading.line.decode(errors="replace")))
+    confidences = [reading.confidence for reading in readings]
+    right = [
+        max(0.0, 1 - wrong / len(text)) for (_, text), wrong in zip(lines, errors, strict=True)
+    ]
     return Score(
         lines=len(lines),
         draft_cer=100 * draft_errors / total,
-        cer=100 * errors / total,
-        exact=100 * exact / len(lines),
+        cer=100 * sum(errors) / total,
+        exact=100 * sum(wrong == 0 for wrong in errors) / len(lines),
+        auroc=auroc(confidences, [wrong > 0 for wrong in errors]),
+        ece=100 * calibration_error(confidences, right),
     )
 
 
@@ -180,10 +232,11 @@ def main() -> None:
 def _show(name: str, result: Score) -> dict[str, float]:
     print(
         f"{name:22} {result.lines:5} lines  draft CER {result.draft_cer:6.2f} %  "
-        f"CER {result.cer:6.2f} %  exact {result.exact:5.1f} %",
+        f"CER {result.cer:6.2f} %  exact {result.exact:5.1f} %  "
+        f"AUROC {result.auroc:.2f}  ECE {result.ece:.1f} %",
         flush=True,
     )
-    return {"draft_cer": result.draft_cer, "cer": result.cer, "exact": result.exact}
+    return asdict(result)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,18 @@ def test_verified_writing_equals_writing_byte_by_byte(recipe: dict[str, ModuleTy
                 if plain[-1] == model_module.END:
                     break
         wanted = bytes(token for token in plain if token < 256)
-        assert evaluate.write_line(model, tokens, draft)[: len(wanted)] == wanted
+        written, confidence = evaluate.write_line(model, tokens, draft)
+        assert written[: len(wanted)] == wanted
+        assert 0 < confidence <= 1
+
+
+def test_auroc_and_calibration_of_known_cases(recipe: dict[str, ModuleType]) -> None:
+    evaluate = recipe["evaluate"]
+    assert evaluate.auroc([0.1, 0.2, 0.8, 0.9], [True, True, False, False]) == 1
+    assert evaluate.auroc([0.9, 0.8, 0.2, 0.1], [True, True, False, False]) == 0
+    assert evaluate.auroc([0.5, 0.5], [True, False]) == 0.5
+    assert evaluate.calibration_error([0.95, 0.95], [1.0, 0.9]) == pytest.approx(0, abs=1e-9)
+    assert evaluate.calibration_error([0.9, 0.9], [0.4, 0.4]) == pytest.approx(0.5)
 
 
 def run_script(*arguments: str) -> None:
