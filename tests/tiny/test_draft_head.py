@@ -104,8 +104,9 @@ def test_config_says_whether_the_draft_is_part_of_the_prompt(tmp_path):
     head = config.draft_head
     assert head.in_prompt(b"ab") == [97, 98, BLANK, BLANK, DRAFT_END]
     assert head.in_prompt(b"abcdef") == [97, 98, 99, 100, DRAFT_END]
-    path = write_draft_checkpoint(tmp_path / "out", prompt_length=0)
-    assert read_model_config(path).num_draft_tokens == 0
+    for change in ({"prompt_length": 0}, {"in_prompt": False}):
+        path = write_draft_checkpoint(tmp_path / next(iter(change)), **change)
+        assert read_model_config(path).num_draft_tokens == 0
     assert load_runner(path).has_drafts
 
 

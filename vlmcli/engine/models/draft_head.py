@@ -107,7 +107,7 @@ def parse_draft_head(raw: Mapping[str, Any]) -> DraftHeadConfig | None:
             steps=int(found["steps"]),
             width=int(found["width"]),
             reach=int(found["reach"]),
-            prompt_length=int(found["prompt_length"]),
+            prompt_length=int(found["prompt_length"]) if found.get("in_prompt", True) else 0,
             pad_token_id=int(found["pad_token_id"]),
             draft_end_token_id=int(found["draft_end_token_id"]),
         )
