@@ -97,6 +97,23 @@ def test_the_draft_head_reads_every_image_and_saves_passes() -> None:
     assert runner_of(drafted).num_passes <= 4
 
 
+def test_statistics_add_up_over_requests_and_name_the_sources() -> None:
+    plain = [make_request(f"{i}", [1, i, 3, 4, 5], max_tokens=20) for i in range(4)]
+    requests = [
+        replace(r, drafts=(DraftSource(name="layer", token_ids=tuple(expected_tokens(r)[:-1])),))
+        for r in plain
+    ]
+    engine = fake_engine()
+    outputs = engine.generate(requests)
+    stats = engine.stats()
+    assert stats["requests_finished"] == 4 and stats["prompt_tokens"] == 20
+    assert stats["output_tokens"] == sum(len(o.token_ids) for o in outputs)
+    assert stats["drafts.layer.right"] == sum(o.num_accepted for o in outputs) > 20
+    assert stats["drafts.layer.drafted"] >= stats["drafts.layer.accepted"] > 20
+    assert stats["drafts.layer.accepted"] == stats["accepted_tokens"]
+    assert sum(o.num_cached_tokens for o in outputs) == stats["cached_tokens"]
+
+
 def test_a_wrong_number_of_visual_tokens_is_an_error_that_names_both() -> None:
     engine = fake_engine()
     request = make_request("r", [picture(0, 2, 3), 1])

@@ -303,6 +303,15 @@ class Drafter:
                 out[source.name] = (drafted + source.drafted, accepted + source.accepted)
         return out
 
+    def statistics(self) -> dict[str, int]:
+        """`agreement` and `counts` as one flat mapping, for adding up over sequences."""
+        out: dict[str, int] = {}
+        for name, (guessed, right) in self.agreement().items():
+            out |= {f"drafts.{name}.guessed": guessed, f"drafts.{name}.right": right}
+        for name, (drafted, accepted) in self.counts().items():
+            out |= {f"drafts.{name}.drafted": drafted, f"drafts.{name}.accepted": accepted}
+        return out
+
 
 @lru_cache(maxsize=4096)
 def _best_length(rate_steps: int, overhead_steps: int) -> int:

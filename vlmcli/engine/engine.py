@@ -6,6 +6,7 @@ so the caller may step again, abort somebody, or give up. Knows no files, no pag
 and never decides on its own that an answer is bad. Given up: more than one thread may not call it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -47,8 +48,6 @@ is no longer bound by reading the weights."""
 _LONG_ANSWER = 512
 """Token limit from which a sequence's own output is searched for repetitions; on single lines the
 search costs 4 % and finds nothing."""
-
-
 _COUNTERS = (
     "steps",
     "encoder_batches",
@@ -115,6 +114,7 @@ class Engine:
         self._live: dict[str, Live] = {}
         self._num_added = 0
         self._counts = dict.fromkeys(_COUNTERS, 0)
+        self._sources: Counter[str] = Counter()
 
     @classmethod
     def from_checkpoint(cls, path: Path, config: EngineConfig) -> "Engine":
@@ -200,9 +200,14 @@ class Engine:
         return self._tokenizer.decode(token_ids)
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start and the state of the pools, by name."""
+        """Counters since the start and the state of the pools, by name.
+
+        Of every draft source that finished requests had: `drafts.<name>.guessed` and `.right`
+        (output tokens foreseen, and rightly), `.drafted` and `.accepted` (tokens verified, and
+        kept).
+        """
         blocks, embeddings = self._blocks, self._images.embeddings
-        out: dict[str, float] = dict(self._counts)
+        out: dict[str, float] = {**self._counts, **self._sources}
         out |= {
             "preemptions": self._scheduler.num_preemptions,
             "images_encoded": embeddings.num_misses,
@@ -359,5 +364,10 @@ class Engine:
     def _finish(self, live: Live, reason: FinishReason) -> None:
         self._scheduler.finish(live.sequence, reason)
         live.text += live.detokenizer.finish()
-        del self._live[live.sequence.request_id]
+        sequence = live.sequence
+        del self._live[sequence.request_id]
         self._counts["requests_finished"] += 1
+        self._counts["prompt_tokens"] += sequence.num_prompt_tokens
+        self._counts["cached_tokens"] += sequence.num_cached_tokens
+        if sequence.drafter is not None:
+            self._sources.update(sequence.drafter.statistics())
