@@ -5,6 +5,7 @@ each tensor goes straight from the mapped file to its place. Runs no code of the
 no pickles, downloads nothing.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,18 +23,28 @@ from vlmcli.engine.models.registry import Model, find_family
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 
-_FLOATS = ("F16", "BF16", "F32", "F64")
+_FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+"""Bytes of a number by the format's name of its type."""
+_BATCH_BYTES = 64 << 20
+"""Tensors that are read before their file is closed and mapped anew: pages of a mapped file count
+as resident memory, and a file as large as the model must not stand beside the model."""
 _MAX_NAMED = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One tensor of a weight file, before it is read."""
+    """One tensor of a weight file, before it is read; `name` is its name there."""
 
     file: Path
+    name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Size in the file."""
+        return math.prod(self.shape) * _FLOATS.get(self.dtype, 8)
 
 
 def read_model_config(path: Path) -> ModelConfig:
@@ -147,12 +158,23 @@ def _fill(
             f"weights in {files[0].parent} do not match config.json: {'; '.join(problems)}"
         )
     _check_floats(entries)
-    for file in files:
-        with torch.no_grad(), _open(file) as shard:
-            for name in shard.keys():  # noqa: SIM118
-                canonical = canonical_name(name)
-                if canonical is not None and canonical in slots:
-                    slots[canonical].fill(shard.get_tensor(name))
+    for batch in _batches([(name, entries[name]) for name in slots]):
+        with torch.no_grad(), _open(batch[0][1].file) as shard:
+            for name, entry in batch:
+                slots[name].fill(shard.get_tensor(entry.name))
+
+
+def _batches(entries: list[tuple[str, _Entry]]) -> Iterator[list[tuple[str, _Entry]]]:
+    """Tensors of one file each, up to `_BATCH_BYTES` of them, or one that is larger."""
+    batch: list[tuple[str, _Entry]] = []
+    for name, entry in sorted(entries, key=lambda item: (item[1].file, item[1].name)):
+        size = sum(one.num_bytes for _, one in batch) + entry.num_bytes
+        if batch and (batch[0][1].file != entry.file or size > _BATCH_BYTES):
+            yield batch
+            batch = []
+        batch.append((name, entry))
+    if batch:
+        yield batch
 
 
 def _scan(files: Iterable[Path], canonical_name: Callable[[str], str | None]) -> dict[str, _Entry]:
@@ -167,7 +189,7 @@ def _scan(files: Iterable[Path], canonical_name: Callable[[str], str | None]) ->
                 if canonical in entries:
                     raise ModelError(f"weight {canonical} stands twice in {file.parent}")
                 view = shard.get_slice(name)
-                entries[canonical] = _Entry(file, tuple(view.get_shape()), view.get_dtype())
+                entries[canonical] = _Entry(file, name, tuple(view.get_shape()), view.get_dtype())
     return entries
 
 
