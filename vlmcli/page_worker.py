@@ -12,9 +12,11 @@ from multiprocessing.connection import Connection
 
 import cv2
 
+from vlmcli import transfer
 from vlmcli.documents.prepare import prepare_page
 from vlmcli.documents.source import Document, Source, open_document
 from vlmcli.errors import VlmcliError
+from vlmcli.memory.allocator import give_back
 from vlmcli.workers import READY, Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
 
 _PR_SET_PDEATHSIG = 1
@@ -58,9 +60,11 @@ def main(fd: int) -> None:
     connection = Connection(fd)
     documents = _OpenDocuments()
     with contextlib.suppress(EOFError, ConnectionError):
-        connection.send(READY)
+        transfer.send(connection, READY)
         while True:
-            connection.send(answer(documents, connection.recv()))
+            transfer.send(connection, answer(documents, transfer.receive(connection)))
+            # Otherwise the process keeps what its largest page took.
+            give_back()
 
 
 def _end_with_parent() -> None:

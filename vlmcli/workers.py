@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
+from vlmcli import transfer
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
@@ -74,9 +75,12 @@ class OpenedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A task that did not give its result; `error` is a `VlmcliError` that a document raised."""
+    """A task that did not give its result; `error` is a `VlmcliError` that a document raised.
 
-    kind: Literal["error", "died", "timeout"]
+    Of kind `memory`, an allocation failed in the worker, which goes on.
+    """
+
+    kind: Literal["error", "died", "timeout", "memory"]
     message: str
     error: VlmcliError | None = None
 
@@ -108,7 +112,7 @@ class _Worker:
     def send(self, task: Task, timeout: float) -> bool:
         """Whether the worker took the task; a dead one does not."""
         try:
-            self.connection.send(task)
+            transfer.send(self.connection, task)
         except OSError:
             return False
         self.tasks.append(task)
@@ -145,7 +149,7 @@ class WorkerPool:
     def can_take(self) -> bool:
         """Whether `submit` would find a worker with room."""
         return len(self._workers) < self._jobs or any(
-            len(worker.tasks) < self._depth for worker in self._workers
+            len(worker.tasks) < self._depth for worker in self._workers[: self._jobs]
         )
 
     @property
@@ -153,9 +157,27 @@ class WorkerPool:
         """Tasks submitted and not yet answered."""
         return sum(len(worker.tasks) for worker in self._workers)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that are running."""
+        return tuple(worker.process.pid for worker in self._workers)
+
+    def resize(self, jobs: int) -> None:
+        """From now on so many processes at the most; those too many end when they are idle."""
+        self._jobs = max(1, jobs)
+        self.stop_idle(lambda _: len(self._workers) > self._jobs)
+
+    def stop_idle(self, is_unwanted: Callable[[int], bool]) -> None:
+        """End idle workers for whose process id the function is true; they start when needed."""
+        for worker in list(self._workers):
+            if not worker.tasks and is_unwanted(worker.process.pid):
+                self._workers.remove(worker)
+                worker.kill()
+
     def submit(self, task: Task) -> None:
         """Give the task to the least busy worker. Callers ask `can_take` first."""
-        worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
+        wanted = self._workers[: self._jobs]
+        worker = min(wanted, key=lambda worker: len(worker.tasks), default=None)
         if worker is None or (worker.tasks and len(self._workers) < self._jobs):
             worker = _Worker()
             self._workers.append(worker)
@@ -188,7 +210,7 @@ class WorkerPool:
 
     def _receive(self, worker: _Worker) -> list[tuple[Task, Outcome]]:
         try:
-            answer: Any = worker.connection.recv()
+            answer: Any = transfer.receive(worker.connection)
         except (EOFError, OSError):
             status = worker.process.wait()
             if status > 0 and not worker.is_ready:
@@ -201,6 +223,7 @@ class WorkerPool:
             return []
         task = worker.tasks.popleft()
         worker.start_clock(self._timeout)
+        self.stop_idle(lambda _: len(self._workers) > self._jobs)
         return [(task, answer)]
 
     def _overdue(self) -> list[tuple[Task, Outcome]]:
