@@ -6,8 +6,10 @@ and no system fonts. The text means nothing; every page's is different.
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,19 @@ less both public water course interest court department office minutes letter ag
 station machine report evidence question service document witness chapter quarter measure"""
 _FONTS = ("tiro", "helv", "cour", "tibo", "tiit")
 _MARKS = (".", ",", ";", ":", "?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """A kind of page: its size in points, and how many lines are printed on it."""
+
+    width: float
+    height: float
+    lines: int
+
+    def picture(self, seed: int) -> npt.NDArray[np.uint8]:
+        """A page of this kind as a scanner would give it; see `page_picture`."""
+        return page_picture(seed, width=self.width, height=self.height, lines=self.lines)
 
 
 def random_line(rng: random.Random, length: int) -> str:
@@ -51,21 +66,38 @@ def page_picture(
 ) -> npt.NDArray[np.uint8]:
     """One page as a scanner would give it: uint8 (H, W) grey. Sizes in points."""
     pymupdf = mupdf.load()
-    rng = random.Random(seed)
     noise = np.random.default_rng(seed)
     with pymupdf.open() as document:
         page = document.new_page(width=width, height=height)
-        font = rng.choice(_FONTS)
-        step = (height - 100) / max(lines, 1)
-        size = min(11.0, 0.75 * step)
-        room = int((width - 100) / (size * (0.6 if font == "cour" else 0.5)))
-        for number in range(lines):
-            text = random_line(rng, room - 12)[:room]
-            page.insert_text((50, 60 + step * number), text, fontname=font, fontsize=size)
+        _print(page, random.Random(seed), lines)
         pixmap = page.get_pixmap(dpi=dpi, colorspace=pymupdf.csGRAY)
         clean = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
         grey = 235.0 - (255 - clean) * 0.8 + noise.normal(0, 4, clean.shape)
     return np.clip(grey, 0, 255).astype(np.uint8)
+
+
+def write_print(path: Path, papers: Sequence[Paper]) -> None:
+    """A PDF of printed pages, drawn as text, which also is their text layer."""
+    pymupdf = mupdf.load()
+    with pymupdf.open() as document:
+        for seed, paper in enumerate(papers):
+            page = document.new_page(width=paper.width, height=paper.height)
+            _print(page, random.Random(seed), paper.lines)
+        document.save(path)
+
+
+def _print(page: Any, rng: random.Random, lines: int) -> None:
+    """Write lines of random text over the page; wide margins, unless the page is small."""
+    width, height = page.rect.width, page.rect.height
+    margin = min(50.0, 0.1 * width)
+    top = min(60.0, 0.25 * height)
+    font = rng.choice(_FONTS)
+    step = (height - 40 - top) / max(lines, 1) if height > 100 else (height - top) / max(lines, 1)
+    size = min(11.0, 0.75 * step)
+    room = max(3, int((width - 2 * margin) / (size * (0.6 if font == "cour" else 0.5))))
+    for number in range(lines):
+        text = random_line(rng, room - 12)[:room]
+        page.insert_text((margin, top + step * number), text, fontname=font, fontsize=size)
 
 
 def write_scan(path: Path, pictures: Iterator[npt.NDArray[np.uint8]], *, dpi: int = 150) -> None:

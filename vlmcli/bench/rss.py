@@ -4,6 +4,7 @@ Resident bytes are sampled; the peak of the sum over all processes can only be s
 that processes share are counted once per process (RSS, not PSS), so the figure errs upwards.
 """
 
+import contextlib
 import os
 import subprocess
 import time
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-INTERVAL = 0.05
+from vlmcli.memory.devices import resident_bytes
+
+INTERVAL = 0.02
 """Seconds between samples."""
 
 
@@ -31,24 +33,21 @@ class RunMemory:
 
 def tree_rss(root: int) -> int:
     """Resident bytes of `root` and all its descendants, now."""
-    children: dict[int, list[int]] = {}
-    rss: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text()
-        except OSError:
-            continue
-        fields = stat.rpartition(")")[2].split()
-        children.setdefault(int(fields[1]), []).append(int(entry.name))
-        rss[int(entry.name)] = int(fields[21]) * _PAGE
     total, queue = 0, [root]
     while queue:
         pid = queue.pop()
-        total += rss.get(pid, 0)
-        queue += children.get(pid, [])
+        total += resident_bytes(pid)
+        queue += _children(pid)
     return total
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that any thread of a process has started."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, file.read_text().split())
+    return found
 
 
 def run_measured(command: Sequence[str], *, env: dict[str, str] | None = None) -> RunMemory:

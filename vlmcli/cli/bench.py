@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vlmcli.cli import arguments as a
 from vlmcli.errors import UsageError
 
 app = typer.Typer(
@@ -21,6 +22,19 @@ def memory(
     from vlmcli.bench import memory as bench
 
     _show(lambda say: bench.run(_counts(pages), say))
+
+
+@app.command()
+def plan(
+    device: a.Device = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three small jobs instead of all.")
+    ] = False,
+) -> None:
+    """Planned against measured peak memory, job by job. Linux only."""
+    from vlmcli.bench import plan as bench
+
+    _show(lambda say: bench.run(bench.QUICK if quick else bench.CASES, device, say))
 
 
 @app.command()

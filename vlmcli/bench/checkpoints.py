@@ -1,0 +1,137 @@
+"""Random checkpoints of a supported family, for benchmarks that need shapes and no answers.
+
+Written by transformers, so that they are what a user's checkpoint is: config, processor, tokenizer,
+safetensors. The tokenizer is the built-in model's; their answers mean nothing.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vlmcli.checkpoint import built_in_path
+
+_IMAGE, _START, _END, _EOS, _PAD = 256, 257, 258, 259, 260
+"""Special tokens of the built-in model's tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A Qwen2-VL model of any size: widths and depths of its two halves, and its pixel limit."""
+
+    name: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    intermediate_size: int
+    vocab_size: int
+    vision_width: int
+    vision_layers: int
+    vision_heads: int
+    max_pixels: int
+
+
+TINY = Shape(
+    name="tiny",
+    hidden_size=128,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=256,
+    vocab_size=512,
+    vision_width=64,
+    vision_layers=2,
+    vision_heads=2,
+    max_pixels=4_000_000,
+)
+SMALL = Shape(
+    name="small",
+    hidden_size=384,
+    num_layers=6,
+    num_heads=6,
+    num_kv_heads=2,
+    intermediate_size=1024,
+    vocab_size=8192,
+    vision_width=192,
+    vision_layers=4,
+    vision_heads=3,
+    max_pixels=2_000_000,
+)
+MID = Shape(
+    name="mid",
+    hidden_size=768,
+    num_layers=12,
+    num_heads=12,
+    num_kv_heads=4,
+    intermediate_size=2048,
+    vocab_size=16_384,
+    vision_width=512,
+    vision_layers=8,
+    vision_heads=8,
+    max_pixels=1_000_000,
+)
+"""About 115 million parameters."""
+
+
+def write_checkpoint(folder: Path, shape: Shape) -> Path:
+    """A float32 checkpoint of this shape, the same one every time; returns its directory."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    torch.manual_seed(0)
+    model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_config(shape)))
+    path = folder / shape.name
+    model.save_pretrained(path)
+    processor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+        "min_pixels": 56 * 56,
+        "max_pixels": shape.max_pixels,
+    }
+    (path / "preprocessor_config.json").write_text(json.dumps(processor))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(built_in_path() / name, path / name)
+    return path
+
+
+def _config(shape: Shape) -> dict[str, object]:
+    head_dim = shape.hidden_size // shape.num_heads
+    time = head_dim // 8
+    text = {
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "intermediate_size": shape.intermediate_size,
+        "vocab_size": shape.vocab_size,
+        "max_position_embeddings": 32_768,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "mrope_section": [time, (head_dim // 2 - time) // 2, (head_dim // 2 - time) // 2],
+        },
+        "eos_token_id": _EOS,
+        "bos_token_id": None,
+        "pad_token_id": _PAD,
+    }
+    vision = {
+        "depth": shape.vision_layers,
+        "embed_dim": shape.vision_width,
+        "hidden_size": shape.hidden_size,
+        "num_heads": shape.vision_heads,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+    }
+    return {
+        "text_config": text,
+        "vision_config": vision,
+        "image_token_id": _IMAGE,
+        "video_token_id": _PAD + 1,
+        "vision_start_token_id": _START,
+        "vision_end_token_id": _END,
+        "tie_word_embeddings": True,
+    }

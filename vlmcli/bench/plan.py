@@ -1,0 +1,149 @@
+"""`vlmcli bench plan`: does a job take what was planned for it?
+
+Plans and runs jobs of many kinds: one page and many, A4 pages and stamps and posters, the built-in
+model and random ones of a larger family, two number formats. A plan must not be too low, or caps do
+not hold, and not much too high, or jobs are refused that would fit.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from vlmcli.bench.checkpoints import MID, SMALL, TINY, Shape, write_checkpoint
+from vlmcli.bench.pages import Paper, write_print, write_scan
+from vlmcli.bench.rss import run_measured
+from vlmcli.checkpoint import BUILT_IN
+
+A4 = Paper(width=595, height=842, lines=45)
+SPARSE = Paper(width=595, height=842, lines=6)
+POSTER = Paper(width=2384, height=3370, lines=60)
+STAMP = Paper(width=90, height=60, lines=2)
+CARD = Paper(width=298, height=210, lines=5)
+_MIXED = (SPARSE, STAMP, CARD, STAMP, CARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job: a model, pages, their number, and the number format."""
+
+    model: Shape | None
+    """None is the built-in model."""
+    pages: str
+    papers: tuple[Paper, ...]
+    count: int
+    dtype: str
+    is_scan: bool
+
+    @property
+    def model_name(self) -> str:
+        """As a name or as a directory in the benchmark's folder."""
+        return self.model.name if self.model else BUILT_IN
+
+
+def _case(model: Shape | None, pages: str, count: int, dtype: str = "float32") -> Case:
+    papers = {
+        "A4": (A4,) if count == 1 else (SPARSE,),
+        "A0": (POSTER,),
+        "stamps": (STAMP,),
+        "mixed": _MIXED,
+    }
+    return Case(
+        model=model,
+        pages=f"{count} {pages}",
+        papers=papers[pages],
+        count=count,
+        dtype=dtype,
+        is_scan=pages in ("A4", "mixed"),
+    )
+
+
+CASES = (
+    _case(None, "A4", 1),
+    _case(None, "A4", 50, "bfloat16"),
+    _case(None, "A0", 1),
+    _case(None, "mixed", 50),
+    _case(None, "stamps", 500),
+    _case(TINY, "A4", 1),
+    _case(TINY, "A0", 1, "bfloat16"),
+    _case(TINY, "stamps", 500),
+    _case(SMALL, "A4", 1, "bfloat16"),
+    _case(SMALL, "mixed", 50),
+    _case(MID, "A4", 1),
+    _case(MID, "A4", 1, "bfloat16"),
+    _case(MID, "stamps", 50),
+)
+QUICK = (_case(None, "stamps", 12), _case(TINY, "A4", 1), _case(SMALL, "mixed", 6, "bfloat16"))
+_MIB = 2**20
+
+
+def run(cases: Sequence[Case], device: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure; `say` gets the table line by line.
+
+    Returns:
+        `jobs`, one object per case, and `min_ratio` and `max_ratio` of planned over measured.
+    """
+    say(
+        f"{'model':<8}{'pages':<12}{'dtype':<10}{'planned':>10}{'measured':>10}{'ratio':>7}{'s':>7}"
+    )
+    jobs: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="vlmcli-bench-") as name:
+        folder = Path(name)
+        for case in cases:
+            if case.model is not None and not (folder / case.model.name).is_dir():
+                write_checkpoint(folder, case.model)
+            job = _measure(case, folder, device)
+            jobs.append(job)
+            say(
+                f"{job['model']:<8}{job['pages']:<12}{job['dtype']:<10}"
+                f"{job['planned_bytes'] / _MIB:>10.1f}{job['measured_bytes'] / _MIB:>10.1f}"
+                f"{job['ratio']:>7.3f}{job['seconds']:>7.1f}"
+            )
+    ratios = [job["ratio"] for job in jobs]
+    return {"jobs": jobs, "min_ratio": min(ratios), "max_ratio": max(ratios)}
+
+
+def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
+    document, stats = folder / "job.pdf", folder / "stats.json"
+    papers = list(islice(cycle(case.papers), case.count))
+    if case.is_scan:
+        write_scan(document, (paper.picture(seed) for seed, paper in enumerate(papers)))
+    else:
+        write_print(document, papers)
+    options = [
+        *("-m", str(folder / case.model.name) if case.model else BUILT_IN),
+        *("--dtype", case.dtype, "--device", device, "--jobs", "1"),
+        *(("--max-tokens", "16") if case.model else ()),
+    ]
+    command = [sys.executable, "-m", "vlmcli"]
+    planned = json.loads(
+        subprocess.run(
+            [*command, "plan", str(document), "--json", *options], check=True, capture_output=True
+        ).stdout
+    )
+    done = run_measured(
+        [
+            *(*command, "ocr", str(document), *options, "--text-layer", "ignore"),
+            *("-f", "jsonl", "-o", str(folder / "job.jsonl"), "--overwrite", "--retries", "0"),
+            *("--progress", "none", "--no-cache", "--reuse", "off", "--stats", str(stats)),
+        ]
+    )
+    measured = done.peak_rss
+    if device != "cpu":
+        measured = json.loads(stats.read_text())["device_memory_peak_bytes"]
+    return {
+        "model": case.model_name,
+        "pages": case.pages,
+        "dtype": case.dtype,
+        "planned_bytes": planned["peak_bytes"],
+        "measured_bytes": measured,
+        "ratio": round(planned["peak_bytes"] / max(1, measured), 3),
+        "terms": planned["terms"],
+        "seconds": round(done.seconds, 1),
+        "exit_code": done.returncode,
+    }
