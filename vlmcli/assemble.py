@@ -81,10 +81,10 @@ def read_record(
     page: PreparedPage,
     reading: PageReading,
     *,
-    crops: tuple[LineCrop, ...],
     model: str,
 ) -> PageRecord:
     """The record of a page that a model has read."""
+    crops = page.crops
     lines, text = _join_crops(crops, reading.crops) if crops else ((), reading.text)
     failed = reading.status != "ok"
     return PageRecord(
@@ -109,7 +109,9 @@ def read_record(
             prefill=round(reading.seconds.prefill, 4),
             decode=round(reading.seconds.decode, 4),
         ),
-        error=ErrorInfo(code=reading.status, message=reading.message) if failed else None,
+        error=ErrorInfo(code=reading.code or reading.status, message=reading.message)
+        if failed
+        else None,
     )
 
 

@@ -4,64 +4,52 @@ Runs in one thread and holds no page longer than it must; back-pressure is count
 neither outputs nor journal nor terminal: records leave through two callbacks.
 """
 
-import time
+import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from vlmcli.admission import Admission, Limits, PageCost
 from vlmcli.assemble import PageIdentity, prepared_record, read_record, unreadable_document
+from vlmcli.desk import Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
-from vlmcli.documents.selection import parse_pages
-from vlmcli.documents.source import Source
-from vlmcli.errors import InputError, PageError, VlmcliError
+from vlmcli.documents.source import PageHandle, Source
+from vlmcli.errors import PageError, VlmcliError
+from vlmcli.ledger import Ledger
+from vlmcli.memory.allocator import give_back
+from vlmcli.memory.devices import resident_bytes
+from vlmcli.memory.gate import MemoryGate
+from vlmcli.memory.guard import MemoryGuard, Watched
+from vlmcli.memory.settings import Budgets
+from vlmcli.openings import OpenDocument, Openings
 from vlmcli.options import OcrOptions
-from vlmcli.ordering import InOrder, Key
-from vlmcli.processors import default_jobs
+from vlmcli.ordering import Key
 from vlmcli.reading import PageJob, Reader
 from vlmcli.report import Reporter, Tally
 from vlmcli.results import PageRecord
-from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, WorkerPool
+from vlmcli.workers import Failure, OpenTask, Outcome, PageTask, WorkerPool
 
-PIXEL_BUDGET = 384 << 20
-"""Bytes of pictures in the workers and the reader together, estimated before they are rendered."""
-RECORD_BUDGET = 64 << 20
-"""Bytes of finished records that may wait for an earlier page."""
-READER_BUDGET = {"lines": 8 << 20, "page": 256 << 20}
-"""Bytes of pixels that may wait in the reader: enough to keep its batches full."""
-_RENDER_BYTES_PER_PIXEL = 8
-"""RGB from the renderer, a grey copy, and the working copies of the line finder."""
+MEASURED_DOCUMENTS = 200
+"""Documents that are measured before the first page is drawn."""
 _DEATHS_BEFORE_GIVING_UP = 2
+_NOTHING_YET = Limits(jobs=1, worker_bytes=0, reader_bytes=0)
+_TOO_LARGE = "reading the page needs more memory than there is, even alone"
+_FEWER_PAGES = "memory is short: fewer pages at a time from here on"
 
-ReaderFactory = Callable[[], Reader]
-
-
-@dataclass(slots=True)
-class _OpenDocument:
-    """A document whose pages are being handed out."""
-
-    opened: OpenedDocument
-    selected: tuple[int, ...]
-    cursor: int = 0
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self.cursor >= len(self.selected)
-
-    def identity(self, place: int) -> PageIdentity:
-        name = self.opened.source.name
-        return PageIdentity(document=name, page=self.selected[place], pages=len(self.opened.pages))
+ReaderFactory = Callable[[Budgets], Reader]
 
 
 @dataclass(slots=True)
 class _Page:
-    """A page between hand-out and record. `cost` is what it counts for in the pixel budget."""
+    """A page between hand-out and record."""
 
     key: Key
     identity: PageIdentity
     task: PageTask
-    cost: int
+    cost: PageCost
     attempt: int = 1
     prepared: PreparedPage | None = None
-    job: PageJob | None = None
 
 
 class OcrJob:
@@ -71,7 +59,9 @@ class OcrJob:
         options: what was asked for.
         sources: the documents, in order.
         spec: what the workers do with a page.
-        make_reader: loads the model; called at the first page that needs it.
+        gate: plans the memory.
+        make_reader: loads the model under the plan's bounds; called at the first page that needs
+            it, and again where a later document asks for more.
         model: name and revision for the records.
         done: records of an earlier run, by document and page.
         on_record: takes each new record at once, in any order (the journal).
@@ -85,6 +75,7 @@ class OcrJob:
         sources: Sequence[Source],
         *,
         spec: PrepareSpec,
+        gate: MemoryGate,
         make_reader: ReaderFactory,
         model: str,
         done: Mapping[tuple[str, int], PageRecord],
@@ -98,122 +89,153 @@ class OcrJob:
         self._make_reader = make_reader
         self._model = model
         self._done = done
-        self._on_record = on_record
-        self._on_next = on_next
         self._reporter = reporter
-        self._jobs = options.jobs or default_jobs()
+        self._gate = gate
+        self._jobs = gate.measuring_jobs()
         self._pool = WorkerPool(self._jobs, timeout=options.page_timeout)
-        self._reader: Reader | None = None
-        self._num_sent_to_open = 0
-        self._num_opening = 0
-        self._documents: dict[int, _OpenDocument] = {}
-        self._current = 0
+        self._admission = Admission(_NOTHING_YET)
+        self._is_measured = False
+        """Whether the first documents have been measured and the job is planned."""
+        self._desk = Desk(self._load_reader, timeout=options.page_timeout)
+        host, device = gate.host_cap_bytes, gate.device_cap_bytes
+        self._guard = MemoryGuard(
+            Watched(name="memory", cap_bytes=host, read=self._resident),
+            Watched(name="device_memory", cap_bytes=device, read=self._desk.device_bytes),
+        )
+        self._openings = Openings(sources, options)
         self._pages: dict[int, _Page] = {}
         self._num_pages_submitted = 0
-        self._order = InOrder()
-        self._bytes_in_flight = 0
-        self._bytes_in_reader = 0
-        self._in_reader: dict[int, _Page] = {}
-        self._first_since = 0.0
-        """When the first page of `_in_reader` became the first."""
-        self._num_announced = 0
-        self.tally = Tally()
+        self._again: deque[_Page] = deque()
+        """Pages that cost a worker its life or ran out of memory; each has the workers alone."""
+        self._has_warned = False
+        self._ledger = Ledger(
+            len(sources),
+            on_record=on_record,
+            on_next=on_next,
+            reporter=reporter,
+            fail_fast=options.fail_fast,
+        )
+
+    @property
+    def tally(self) -> Tally:
+        """What the job has come to so far."""
+        return self._ledger.tally
 
     def run(self) -> None:
         """Do the job.
 
         Raises:
-            VlmcliError: the only document cannot be opened; the model cannot be loaded; a page
-                failed under `fail_fast`; or what the callbacks raise.
+            VlmcliError: the only document cannot be opened; the job does not fit into memory; the
+                model cannot be loaded; a page failed under `fail_fast`; or what the callbacks
+                raise.
         """
         try:
             while not self._is_finished():
                 self._hand_out()
                 self._collect()
                 self._read()
-                self._flush()
+                self._ledger.flush()
+                self._keep_within_cap()
         finally:
             self._pool.close()
 
     def close(self) -> dict[str, float]:
-        """Release the model; its counters, or nothing if it was never needed."""
-        if self._reader is None:
-            return {}
-        stats = self._reader.stats()
-        self._reader.close()
-        return stats
+        """Release the model; its counters, and what memory was planned and taken."""
+        self._desk.unload()
+        return self._desk.stats() | self._gate.stats() | self._guard.stats()
 
     def _is_finished(self) -> bool:
-        return self._current == len(self._sources) and not self._pages
+        return self._openings.is_finished and not self._pages
 
     # --- from the documents to the workers -------------------------------------------------------
 
     def _hand_out(self) -> None:
         """Give work to the pool while it has room and the budgets allow."""
+        if not self._is_measured and not self._measure():
+            return
+        while self._again:
+            if self._pool.num_pending:
+                return
+            self._pool.submit(self._again.popleft().task)
         while self._pool.can_take():
-            document = self._current_document()
+            document = self._openings.current()
             if document is not None and self._has_room(document):
                 self._submit_page(document)
-            elif not self._open_next():
+            elif not self._open_next(ahead=self._jobs + 1):
                 return
 
-    def _current_document(self) -> _OpenDocument | None:
-        """The document whose pages are next, None while it is not open yet."""
-        while (document := self._documents.get(self._current)) is not None:
-            if not document.is_exhausted:
-                return document
-            del self._documents[self._current]
-            self._current += 1
-        return None
-
-    def _open_next(self) -> bool:
-        """Open a document ahead of its turn; no more of them than there are workers."""
-        number = self._num_sent_to_open
-        if number == len(self._sources) or len(self._documents) + self._num_opening > self._jobs:
+    def _measure(self) -> bool:
+        """Open the first documents; True as soon as they all are and the job is planned."""
+        wanted = min(MEASURED_DOCUMENTS, len(self._sources))
+        while self._pool.can_take() and self._openings.num_sent < wanted:
+            self._open_next(ahead=wanted)
+        if self._openings.num_opened < wanted:
             return False
-        options = self._options
-        self._pool.submit(
-            OpenTask(
-                number=number,
-                source=self._sources[number],
-                password=options.password,
-                strict=options.strict,
-            )
-        )
-        self._num_sent_to_open += 1
-        self._num_opening += 1
+        self._apply(self._gate.open())
+        self._is_measured = True
         return True
 
-    def _has_room(self, document: _OpenDocument) -> bool:
+    def _apply(self, budgets: Budgets) -> None:
+        """Work within these bounds from here on; a model with other bounds is given up."""
+        self._desk.unload()
+        self._jobs = budgets.jobs
+        self._pool.resize(budgets.jobs)
+        self._admission = Admission(Limits.of(budgets))
+
+    def _open_next(self, ahead: int) -> bool:
+        """Open a document ahead of its turn, if fewer than so many others are."""
+        task = self._openings.next_task(ahead)
+        if task is not None:
+            self._pool.submit(task)
+        return task is not None
+
+    def _has_room(self, document: OpenDocument) -> bool:
         """Whether the next page fits the budgets. Alone in flight, any page does."""
-        if self._is_done_before(document) or not self._pages:
-            return True
-        return (
-            self._bytes_in_flight + self._cost(document) <= PIXEL_BUDGET
-            and self._bytes_in_reader <= READER_BUDGET[self._spec.reads]
-            and self._order.waiting_bytes <= RECORD_BUDGET
-        )
-
-    def _cost(self, document: _OpenDocument) -> int:
-        handle = document.opened.pages[document.selected[document.cursor] - 1]
-        render = self._spec.render
-        size = handle.pixel_size(render.dpi, render.max_pixels)
-        return size.width * size.height * _RENDER_BYTES_PER_PIXEL
-
-    def _is_done_before(self, document: _OpenDocument) -> bool:
-        page = document.selected[document.cursor]
-        return (document.opened.source.name, page) in self._done
-
-    def _submit_page(self, document: _OpenDocument) -> None:
-        key = (self._current, document.cursor)
-        identity = document.identity(document.cursor)
         if self._is_done_before(document):
-            document.cursor += 1
-            self.tally.num_resumed += 1
-            self._file(key, self._done[identity.document, identity.page])
-            return
-        cost = self._cost(document)
+            return True
+        if not self._is_planned(document):
+            return False
+        if not self._pages:
+            return True
+        is_behind = self._ledger.waiting_bytes > self._admission.limits.record_bytes
+        return not is_behind and self._admission.admits(self._cost(document.handle))
+
+    def _is_planned(self, document: OpenDocument) -> bool:
+        """Whether the plan holds for the document; if not, plan again once nothing is in work."""
+        if document.is_planned:
+            return True
+        handles = self._handles_to_read(document)
+        if not self._gate.covers(handles):
+            if self._pages:
+                return False
+            self._apply(self._gate.extend(handles))
+        document.is_planned = True
+        return True
+
+    def _handles_to_read(self, document: OpenDocument) -> list[PageHandle]:
+        name = document.opened.source.name
+        return [page for number, page in document.handles() if (name, number) not in self._done]
+
+    def _cost(self, handle: PageHandle) -> PageCost:
+        demand = self._gate.demand(handle)
+        return PageCost(worker_bytes=demand.worker_bytes, reader_bytes=demand.picture_bytes)
+
+    def _is_done_before(self, document: OpenDocument) -> bool:
+        return (document.identity.document, document.identity.page) in self._done
+
+    def _submit_page(self, document: OpenDocument) -> None:
+        key, identity, handle = document.key, document.identity, document.handle
+        is_done_before = self._is_done_before(document)
         document.cursor += 1
+        if is_done_before:
+            self._ledger.tally.num_resumed += 1
+            self._ledger.file(key, self._done[identity.document, identity.page])
+            return
+        try:
+            self._gate.require_page(handle)
+        except PageError as error:
+            self._ledger.add(key, identity.failed(error.code, str(error)))
+            return
         self._num_pages_submitted += 1
         task = PageTask(
             serial=self._num_pages_submitted,
@@ -222,57 +244,44 @@ class OcrJob:
             index=identity.page - 1,
             spec=self._spec,
         )
-        self._pages[task.serial] = _Page(key=key, identity=identity, task=task, cost=cost)
-        self._bytes_in_flight += cost
+        page = _Page(key=key, identity=identity, task=task, cost=self._cost(handle))
+        self._pages[task.serial] = page
+        self._admission.enter(task.serial, page.cost)
         self._reporter.page_started(identity.document, identity.page, 1)
         self._pool.submit(task)
 
     # --- from the workers to the reader ----------------------------------------------------------
 
     def _collect(self) -> None:
-        is_reading = self._reader is not None and self._reader.has_work()
-        for task, outcome in self._pool.collect(0.0 if is_reading else 0.5):
+        for task, outcome in self._pool.collect(0.0 if self._desk.has_work else 0.5):
             if isinstance(task, OpenTask):
-                self._num_opening -= 1
                 self._take_document(task, outcome)
             else:
                 self._take_prepared(self._pages[task.serial], outcome)
 
     def _take_document(self, task: OpenTask, outcome: Outcome) -> None:
         try:
-            if isinstance(outcome, Failure):
-                raise outcome.error or InputError(
-                    f"cannot read {task.source.name}: {outcome.message}"
-                )
-            assert isinstance(outcome, OpenedDocument)
-            selected = parse_pages(self._options.pages or "1-end", len(outcome.pages))
+            document = self._openings.take(task, outcome)
         except VlmcliError as error:
             self._fail_document(task, error)
             return
-        for text in outcome.warnings:
+        for text in document.opened.warnings:
             self._reporter.warning(f"{task.source.name}: {text}")
-        self._announce(task.number, task.source.name, len(selected))
-        self._documents[task.number] = _OpenDocument(opened=outcome, selected=selected)
+        self._ledger.announce(task.number, task.source.name, len(document.selected))
+        if not self._is_measured:
+            self._gate.add(self._handles_to_read(document))
+            document.is_planned = True
 
     def _fail_document(self, task: OpenTask, error: VlmcliError) -> None:
         """A document that cannot be read: the end of a job of one, a record in a job of many."""
         if len(self._sources) == 1 or self._options.fail_fast:
             raise error
-        self.tally.document_errors.append(error)
+        self._openings.give_up(task)
+        self._ledger.tally.document_errors.append(error)
         self._reporter.warning(str(error))
-        self._announce(task.number, task.source.name, 1)
-        nothing = OpenedDocument(source=task.source, pages=(), warnings=())
-        self._documents[task.number] = _OpenDocument(opened=nothing, selected=())
+        self._ledger.announce(task.number, task.source.name, 1)
         record = unreadable_document(task.source.name, error.code, error.message)
-        self._file((task.number, 0), record)
-
-    def _announce(self, number: int, name: str, num_records: int) -> None:
-        self._order.expect(number, num_records)
-        self._num_announced += num_records
-        self.tally.num_documents += 1
-        if self.tally.num_documents == len(self._sources):
-            self._reporter.start(self._num_announced)
-        self._reporter.document(name, num_records)
+        self._ledger.file((task.number, 0), record)
 
     def _take_prepared(self, page: _Page, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
@@ -284,35 +293,27 @@ class OcrJob:
         is_empty = not outcome.crops and outcome.picture is None
         if outcome.outcome != "read" or is_empty:
             self._finish(page, prepared_record(page.identity, outcome))
-            return
-        self._bytes_in_flight -= page.cost
-        page.cost = 0
-        self._submit_to_reader(page, outcome)
+        else:
+            self._hand_over(page, outcome)
 
     def _take_failure(self, page: _Page, failure: Failure) -> None:
-        if failure.kind == "died" and page.attempt < _DEATHS_BEFORE_GIVING_UP:
+        is_over = page.attempt >= _DEATHS_BEFORE_GIVING_UP
+        if failure.kind in ("died", "memory") and not is_over:
             # A neighbour in the same process may have been at fault; alone it may pass.
             page.attempt += 1
             self._reporter.page_started(page.identity.document, page.identity.page, page.attempt)
-            self._pool.submit(page.task)
+            self._again.append(page)
             return
         is_late = failure.kind == "timeout"
-        code = {"died": "worker-died", "timeout": "timeout"}.get(failure.kind, "render")
+        codes = {"died": "worker-died", "timeout": "timeout", "memory": "too-large"}
+        code = codes.get(failure.kind, "render")
         if isinstance(failure.error, VlmcliError):
             code = failure.error.code
-        self._finish(
-            page,
-            page.identity.failed(
-                code,
-                failure.message,
-                attempts=page.attempt,
-                status="timeout" if is_late else "error",
-            ),
-        )
+        status: Literal["error", "timeout"] = "timeout" if is_late else "error"
+        self._fail(page.task.serial, code, failure.message, status=status)
 
-    def _submit_to_reader(self, page: _Page, prepared: PreparedPage) -> None:
-        if self._reader is None:
-            self._reader = self._make_reader()
+    def _hand_over(self, page: _Page, prepared: PreparedPage) -> None:
+        """A page goes to the model."""
         job = PageJob(
             key=page.task.serial,
             crops=prepared.crops,
@@ -320,72 +321,73 @@ class OcrJob:
             draft=prepared.text or None,
         )
         page.prepared = replace(prepared, picture=None)
-        page.job = job
-        if not self._in_reader:
-            self._first_since = time.monotonic()
-        self._in_reader[job.key] = page
-        self._bytes_in_reader += job.nbytes
-        self._reader.submit(job)
+        # A picture has a resized copy in the reader, which the plan has counted.
+        size = job.nbytes if prepared.picture is None else page.cost.reader_bytes
+        self._admission.prepared(job.key, size)
+        self._desk.put(job)
+
+    def _load_reader(self) -> Reader:
+        return self._make_reader(self._gate.require_fit())
 
     # --- from the reader to the record -----------------------------------------------------------
 
     def _read(self) -> None:
-        if self._reader is None or not self._reader.has_work():
-            return
-        for reading in self._reader.step():
+        progress = self._desk.step(self._admission.max_pages)
+        for reading in progress.readings:
             page = self._pages[reading.key]
-            assert page.prepared is not None and page.job is not None
-            record = read_record(
-                page.identity, page.prepared, reading, crops=page.job.crops, model=self._model
+            assert page.prepared is not None
+            self._finish(
+                page, read_record(page.identity, page.prepared, reading, model=self._model)
             )
-            self._finish(page, record)
-        self._abort_late_page(self._reader)
+        if progress.num_pages is not None:
+            self._be_careful(progress.num_pages)
+        if progress.too_large is not None:
+            self._fail(progress.too_large, "too-large", _TOO_LARGE)
+        late = self._desk.late_page()
+        if late is not None:
+            self._desk.abort(late)
+            message = f"not read within {self._options.page_timeout:g} s"
+            self._fail(late, "timeout", message, status="timeout")
 
-    def _abort_late_page(self, reader: Reader) -> None:
-        """Give up the page that has been in the reader longest, if it has been first for too long.
-
-        The time of the pages behind it does not run: they may just be waiting for their turn.
-        """
-        timeout = self._options.page_timeout
-        if timeout is None or not self._in_reader:
-            return
-        if time.monotonic() - self._first_since <= timeout:
-            return
-        page = next(iter(self._in_reader.values()))
-        reader.abort(page.task.serial)
-        message = f"not read within {timeout:g} s"
+    def _fail(
+        self, key: int, code: str, message: str, *, status: Literal["error", "timeout"] = "error"
+    ) -> None:
+        page = self._pages[key]
         self._finish(
-            page,
-            page.identity.failed("timeout", message, attempts=page.attempt, status="timeout"),
+            page, page.identity.failed(code, message, attempts=page.attempt, status=status)
         )
 
     def _finish(self, page: _Page, record: PageRecord) -> None:
         serial = page.task.serial
         del self._pages[serial]
-        self._bytes_in_flight -= page.cost
-        if page.job is not None:
-            self._bytes_in_reader -= page.job.nbytes
-            if serial == next(iter(self._in_reader)):
-                self._first_since = time.monotonic()
-            del self._in_reader[serial]
-        self._on_record(record)
-        self._file(page.key, record)
-        if record.is_failed and self._options.fail_fast:
-            self._flush()
-            raise PageError(
-                f"stopped at {record.document}, page {record.page}: "
-                f"{record.error.message if record.error else record.status}",
-                code=record.error.code if record.error else "read",
-            )
+        self._admission.leave(serial)
+        self._desk.done(serial)
+        self._ledger.add(page.key, record)
 
-    def _file(self, key: Key, record: PageRecord) -> None:
-        """Count a record and put it in its place in the order."""
-        self._order.put(key, record)
-        self.tally.count(record)
-        is_complete = self.tally.num_documents == len(self._sources)
-        total = self._num_announced if is_complete else None
-        self._reporter.page_done(record, self.tally.num_pages, total)
+    # --- memory ----------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        for _, record in self._order.take():
-            self._on_next(record)
+    def _keep_within_cap(self) -> None:
+        """Where the cap is near: caches first, then fewer pages at a time."""
+        pressure = self._guard.look()
+        if pressure == "calm":
+            self._admission.widen()
+        elif pressure == "tight":
+            self._drop_caches()
+            if self._guard.is_tight:
+                self._be_careful(self._admission.num_pages // 2)
+
+    def _be_careful(self, num_pages: int) -> None:
+        self._admission.narrow(num_pages)
+        if not self._has_warned:
+            self._reporter.warning(_FEWER_PAGES)
+            self._has_warned = True
+
+    def _drop_caches(self) -> None:
+        """Give up what only saves time, and idle workers, which start anew when needed."""
+        self._desk.drop_caches()
+        self._pool.stop_idle(lambda _: True)
+        give_back()
+
+    def _resident(self) -> int:
+        """Main memory of this process and the workers, in bytes."""
+        return sum(map(resident_bytes, (os.getpid(), *self._pool.pids)))

@@ -18,14 +18,23 @@ from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
-from vlmcli.options import OcrOptions
+from vlmcli.memory.gate import MemoryGate, NeedsModel
+from vlmcli.memory.request import PlanRequest, make_planner
+from vlmcli.memory.settings import Budgets
+from vlmcli.options import OcrOptions, TextLayerMode
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
-MakeReader = Callable[[Checkpoint, OcrOptions], Reader]
+MakeReader = Callable[[Checkpoint, OcrOptions, Budgets], Reader]
+_NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
+    "auto": "perhaps",
+    "ignore": "always",
+    "only": "never",
+    "draft": "always",
+}
 _NO_LINES = LineSpec(height=28, max_width=1120)
 
 
@@ -42,7 +51,8 @@ def run_ocr(
         options: the job.
         stdout: takes the results where no output file is named.
         reporter: is told what happens.
-        make_reader: turns a checkpoint into a reader; our own engine if None.
+        make_reader: turns a checkpoint into a reader that keeps to the plan's bounds; our own
+            engine if None.
 
     Returns:
         Counts, and the exit code: OK, or PARTIAL if pages failed; where no document could be read
@@ -118,14 +128,15 @@ def _run(
         if journal is not None:
             journal.append(record)
 
-    def load_reader() -> Reader:
+    def load_reader(budgets: Budgets) -> Reader:
         assert checkpoint is not None, "a page asked for a model in a job without one"
-        return (make_reader or _own_reader)(checkpoint, options)
+        return (make_reader or _own_reader)(checkpoint, options, budgets)
 
     job = OcrJob(
         options,
         sources,
         spec=prepare_spec(options, checkpoint),
+        gate=_memory_gate(options, checkpoint),
         make_reader=load_reader,
         model=checkpoint.label if checkpoint else "",
         done=journal.done if journal is not None else {},
@@ -157,11 +168,16 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
     )
 
 
-def _own_reader(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
+def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
+    planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
+    return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
+
+
+def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     # Imports torch: only a job with a page for the model pays for that.
     from vlmcli.readers import load_reader
 
-    return load_reader(checkpoint, options)
+    return load_reader(checkpoint, options, budgets)
 
 
 @dataclass(slots=True)

@@ -49,33 +49,55 @@ class CropText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageReading:
-    """A finished page: `crops` parallel to the job's crops, or `text` from a page reader."""
+    """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
+
+    `code` names the cause of a failure where `status` does not say enough.
+    """
 
     key: int
     status: ReadStatus = "ok"
     crops: tuple[CropText, ...] = ()
     text: str = ""
     message: str = ""
+    code: str = ""
     suspect: tuple[str, ...] = ()
     attempts: int = 1
     tokens: TokenCounts = field(default_factory=TokenCounts)
     seconds: Seconds = field(default_factory=Seconds)
 
 
+class OutOfMemoryError(Exception):
+    """An allocation failed in a reader; its pages are as they were before the call."""
+
+
 class Reader(Protocol):
     """Reads many pages at once; `step` advances all of them a little and hands out the finished."""
 
     def submit(self, job: PageJob) -> None:
-        """Take a page. Its pixels are released when the page is finished."""
+        """Take a page. Its pixels are released when the page is finished.
+
+        Raises:
+            OutOfMemoryError: the page has not been taken.
+        """
 
     def step(self) -> Sequence[PageReading]:
-        """Advance the work; returns the pages finished by it, in any order."""
+        """Advance the work; returns the pages finished by it, in any order.
+
+        Raises:
+            OutOfMemoryError: nothing has been advanced.
+        """
 
     def abort(self, key: int) -> None:
         """Forget a page; nothing of it is returned later."""
 
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
+
+    def drop_caches(self) -> None:
+        """Give up whatever only saves time."""
+
+    def device_bytes(self) -> int:
+        """What it takes of the memory of a device of its own, in bytes; 0 without one."""
 
     def stats(self) -> dict[str, float]:
         """Counters of the whole run, by name."""

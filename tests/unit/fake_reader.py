@@ -25,6 +25,7 @@ class FakeReader:
     aborted: list[int] = field(default_factory=list)
     max_bytes: int = 0
     is_closed: bool = False
+    num_drops: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -64,6 +65,12 @@ class FakeReader:
 
     def has_work(self) -> bool:
         return bool(self.jobs)
+
+    def drop_caches(self) -> None:
+        self.num_drops += 1
+
+    def device_bytes(self) -> int:
+        return 0
 
     def stats(self) -> dict[str, float]:
         return {"fake_pages": self.num_submitted}

@@ -13,6 +13,7 @@ from vlmcli.memory.settings import PlanSettings
 class Size:
     width: int
     height: int
+    dpi: float | None
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Page:
     def pixel_size(self, dpi: float, max_pixels: int) -> Size:
         width, height = (max(1, round(side * dpi / 72)) for side in (self.width, self.height))
         shrink = min(1.0, math.sqrt(max_pixels / (width * height)))
-        return Size(max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink)))
+        return Size(
+            max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink)), dpi * shrink
+        )
 
 
 A4 = (595.28, 841.89)
@@ -61,6 +64,6 @@ settings = st.builds(
     vision_kv_dtype=st.sampled_from(["auto", "int8"]),
     max_tokens=st.none() | st.integers(1, 9000),
     vision_cache=st.none() | st.integers(0, 1 << 32),
-    max_pages_in_flight=st.integers(1, 32),
+    max_pages_in_flight=st.none() | st.integers(1, 32),
     jobs=st.integers(1, 8),
 )

@@ -29,7 +29,7 @@ LAW: dict[str, set[str]] = {
     "engine": {"kernels", "errors"},
     "documents": PLAIN,
     "reuse": {*PLAIN, "documents"},
-    "memory": {*PLAIN, "checkpoint", "documents", "engine.geometry"},
+    "memory": {*PLAIN, "processors", "checkpoint", "documents", "engine.geometry"},
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
@@ -46,7 +46,11 @@ LAW: dict[str, set[str]] = {
 """Component → the components that it may import besides itself and the package's own constants."""
 
 MEMBERS = dict.fromkeys(
-    ("pipeline", "job", "assemble", "ordering", "workers", "page_worker"), "pipeline"
+    (
+        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
+        *("workers", "page_worker", "transfer"),
+    ),
+    "pipeline",
 )
 """Modules that make up one component under another name."""
 

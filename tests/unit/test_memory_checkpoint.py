@@ -54,13 +54,13 @@ def test_shapes_alone_without_weights(checkpoint: Path) -> None:
     assert facts.measure(280, 560).num_tokens == 200
 
 
-def test_headers_tell_numbers_dtype_and_file_size(checkpoint: Path) -> None:
+def test_headers_tell_numbers_dtype_and_the_largest_tensor(checkpoint: Path) -> None:
     write_weights(checkpoint / "a.safetensors", {"w": ("BF16", [100, 3], 2), "b": ("F32", [7], 4)})
     write_weights(checkpoint / "draft" / "d.safetensors", {"head": ("BF16", [10], 2)})
     facts = facts_from_directory(checkpoint, "tiny")
     assert facts.num_parameters == 317
     assert facts.dtype == "bfloat16"
-    assert facts.largest_file_bytes == (checkpoint / "a.safetensors").stat().st_size
+    assert facts.largest_tensor_bytes == 600
 
 
 def test_processor_and_reading_settings_are_taken(checkpoint: Path) -> None:

@@ -1,5 +1,6 @@
 """What memory is there: parsers on made-up machines, and the sum on this one."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -27,7 +28,7 @@ MEMINFO = "MemTotal: 16000000 kB\nMemAvailable:    8192000 kB\nSwapFree: 9 kB\n"
 
 def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
     root = machine(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": ""})
-    assert devices.available_memory(root) == 8_192_000 * 1024
+    assert devices.host_cap(root) == devices.default_cap(8_192_000 * 1024)
 
 
 def test_cgroup_v2_of_a_parent_counts_and_file_cache_is_free(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_cgroup_v2_of_a_parent_counts_and_file_cache_is_free(tmp_path: Path) -> 
             "sys/fs/cgroup/user/memory.stat": f"anon 5\ninactive_file {200 * MIB}\n",
         },
     )
-    assert devices.available_memory(root) == 500 * MIB
+    assert devices.host_cap(root) == 475 * MIB
 
 
 def test_cgroup_v2_inside_a_container_is_found_at_the_top(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_cgroup_v2_inside_a_container_is_found_at_the_top(tmp_path: Path) -> Non
             "sys/fs/cgroup/memory.current": f"{400 * MIB}\n",
         },
     )
-    assert devices.available_memory(root) == 0
+    assert devices.host_cap(root) == 0
 
 
 def test_cgroup_v1_limits_count_and_its_huge_number_is_none(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_cgroup_v1_limits_count_and_its_huge_number_is_none(tmp_path: Path) -> N
         f"{base}/memory.usage_in_bytes": f"{100 * MIB}\n",
     }
     root = machine(tmp_path, files)
-    assert devices.available_memory(root) == 8_192_000 * 1024
+    assert devices.host_cap(root) == devices.default_cap(8_192_000 * 1024)
     machine(
         root,
         {
@@ -77,7 +78,7 @@ def test_cgroup_v1_limits_count_and_its_huge_number_is_none(tmp_path: Path) -> N
             f"{base}/job/memory.stat": f"total_inactive_file {100 * MIB}\n",
         },
     )
-    assert devices.available_memory(root) == 1600 * MIB
+    assert devices.host_cap(root) == 1520 * MIB
 
 
 def test_address_space_limits_leave_room_for_libraries() -> None:
@@ -87,7 +88,7 @@ def test_address_space_limits_leave_room_for_libraries() -> None:
 
 
 def test_a_limit_set_on_the_process_is_seen() -> None:
-    code = "from vlmcli.memory.devices import available_memory; print(available_memory())"
+    code = "from vlmcli.memory.devices import host_cap; print(host_cap())"
     limit = 3000 * MIB
 
     def lower() -> None:
@@ -100,10 +101,24 @@ def test_a_limit_set_on_the_process_is_seen() -> None:
 
 
 def test_this_machine_has_memory_and_keeps_some() -> None:
-    available = devices.available_memory()
-    assert available > 0
+    available = devices.machine_available(Path("/proc/meminfo").read_text())
+    own = devices.resident_bytes(os.getpid())
+    assert available is not None and own > 0
     assert available - devices.default_cap(available) >= min(available, devices.MIN_MARGIN)
     assert devices.default_cap(0) == 0
+    assert devices.host_cap() > 0
+
+
+def test_what_this_process_has_is_part_of_its_cap(tmp_path: Path) -> None:
+    pages = 1000
+    files = {"proc/meminfo": MEMINFO, f"proc/{os.getpid()}/statm": f"5000 {pages} 30 4 0 9 0\n"}
+    root = machine(tmp_path, files)
+    free = devices.default_cap(8_192_000 * 1024)
+    assert devices.host_cap(root) == free + pages * resource.getpagesize()
+
+
+def test_a_machine_that_says_nothing_sets_no_cap(tmp_path: Path) -> None:
+    assert devices.host_cap(tmp_path) >= 1 << 50
 
 
 def test_nvidia_smi_and_vm_stat_are_read() -> None:

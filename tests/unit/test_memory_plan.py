@@ -66,12 +66,12 @@ def test_more_output_tokens_never_take_less(pages, facts, settings, more) -> Non
 
 
 @given(st.integers(1, 5), settings, st.sampled_from(["qwen2.5-vl-7b", "internvl3-8b", "dots.ocr"]))
-def test_larger_pages_of_one_shape_never_take_less_pixels(scale, settings, name) -> None:
+def test_larger_pages_of_one_shape_never_take_less_in_the_workers(scale, settings, name) -> None:
     small, large = (
         plan_job([Page(1, *(side * n for side in A4))], FACTS[name], settings, 1 << 60)
         for n in (scale, scale + 1)
     )
-    assert small.budgets.pixel_bytes <= large.budgets.pixel_bytes * 1.02
+    assert small.budgets.worker_bytes <= large.budgets.worker_bytes * 1.02
 
 
 @hypothesis_settings(max_examples=60)

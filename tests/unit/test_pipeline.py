@@ -11,7 +11,11 @@ import pytest
 from fake_reader import FakeReader
 from scans import write_pages
 
+from vlmcli.admission import Limits
+from vlmcli.documents.source import PageHandle
 from vlmcli.errors import ExitCode, InputError, PageError
+from vlmcli.memory.demand import measure_pages
+from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.options import OcrOptions
 from vlmcli.pipeline import run_ocr
 from vlmcli.reading import CropText, PageReading
@@ -28,7 +32,7 @@ def run(reader: FakeReader, *inputs: Path, **options: Any) -> tuple[JobSummary, 
         ),
         stdout=stdout,
         reporter=NullReporter(),
-        make_reader=lambda checkpoint, options: reader,
+        make_reader=lambda checkpoint, options, budgets: reader,
     )
     return summary, [json.loads(line) for line in stdout.getvalue().splitlines()]
 
@@ -88,7 +92,7 @@ def test_waiting_for_ones_turn_is_no_timeout(
     ten_pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = SlowReader(never=frozenset({4}))
-    monkeypatch.setattr("vlmcli.job.time", SimpleNamespace(monotonic=lambda: reader.clock))
+    monkeypatch.setattr("vlmcli.desk.time", SimpleNamespace(monotonic=lambda: reader.clock))
     _, records = run(reader, ten_pages, page_timeout=60.0)
     late = [record["page"] for record in records if record["status"] == "timeout"]
     assert len(late) == 1 and reader.clock > 60
@@ -181,20 +185,24 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, ten_pages: Path) -> None:
     assert not list(tmp_path.glob("*journal*"))
 
 
-def test_bytes_in_the_reader_stay_within_the_budget(
+def test_bytes_in_the_reader_stay_within_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan = write_pages(tmp_path / "many.pdf", range(40))
-    first = FakeReader()
-    run(first, scan, pages="1")
-    page_bytes = first.max_bytes
-    budget = 4 * page_bytes
-    monkeypatch.setattr("vlmcli.job.READER_BUDGET", {"lines": budget, "page": budget})
+    single = FakeReader(on_submit=lambda key: sizes.append(single.max_bytes), max_delay=0)
+    sizes: list[int] = []
+    run(single, scan, jobs=1)
+    largest = sizes[-1]
+    shape = PageHandle(document="", index=0, num_pages=1, width=300, height=160, unit="pt")
+    planner = make_planner(PlanRequest(inputs=("many.pdf",)))
+    (demand,) = measure_pages([shape], planner.facts, planner.settings).demands
+    limits = Limits(jobs=2, worker_bytes=1 << 40, reader_bytes=demand.picture_bytes + 4 * largest)
+    monkeypatch.setattr("vlmcli.job.Limits.of", lambda budgets: limits)
     reader = FakeReader(max_delay=60)
     _, records = run(reader, scan)
     assert len(records) == 40
-    # Pages under way in the workers when the budget is reached still come in: two a worker.
-    assert page_bytes < reader.max_bytes <= budget + 6 * page_bytes
+    # One page more may be with the workers, for which its estimate is kept free.
+    assert largest < reader.max_bytes <= 5 * largest
 
 
 def test_a_text_layer_job_never_loads_a_reader(tmp_path: Path) -> None:

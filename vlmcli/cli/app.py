@@ -89,6 +89,8 @@ def report(error: BaseException) -> ExitCode | None:
         return ExitCode.OK
     if isinstance(error, VlmcliError):
         say(f"vlmcli: error: {error}")
+        for note in getattr(error, "__notes__", ()):
+            say(note)
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         notes = getattr(error, "__notes__", [])

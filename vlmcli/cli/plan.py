@@ -55,13 +55,15 @@ VisionKvDtypeOption = Annotated[
     ),
 ]
 PagesInFlight = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1,
         max=1024,
         metavar="N",
-        help="Most pages at a time; fewer are planned where more do not fit.",
+        help="Most pages at a time; fewer are planned where more do not fit. Default: by the "
+        "device.",
         rich_help_panel=_MEMORY,
+        show_default=False,
     ),
 ]
 
@@ -85,23 +87,22 @@ def plan(
     kv_dtype: KvDtypeOption = "auto",
     vision_kv_dtype: VisionKvDtypeOption = "auto",
     vision_cache: a.VisionCache = None,
-    pages_in_flight: PagesInFlight = 16,
+    pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
     if not estimate_memory:
         raise UsageError("nothing to plan", remedy="leave out --no-estimate-memory")
     stdout = take_stdout(is_needed=True)
-    from vlmcli.cli.plan_job import PlanRequest, make_plan
+    from vlmcli.cli.plan_job import make_plan
     from vlmcli.cli.plan_view import plan_json, plan_table
+    from vlmcli.memory.request import PlanRequest
 
     done = make_plan(
         PlanRequest(
             inputs=tuple(inputs or ()),
             model=model,
             pages=pages,
-            password=read_password(password, password_file),
-            strict=strict,
             dpi=dpi,
             max_pixels=max_pixels,
             max_tokens=max_tokens,
@@ -114,7 +115,9 @@ def plan(
             vision_cache=vision_cache,
             pages_in_flight=pages_in_flight,
             jobs=jobs,
-        )
+        ),
+        password=read_password(password, password_file),
+        strict=strict,
     )
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")

@@ -60,6 +60,11 @@ class EncoderCache(Generic[T]):
                 _, entry = self._idle.popitem(last=False)
                 self.num_bytes -= entry.num_bytes
 
+    def drop_idle(self) -> None:
+        """Evict everything that nobody needs."""
+        self.num_bytes = self.num_pinned_bytes
+        self._idle.clear()
+
     def put(self, mm_hash: bytes, value: T, num_bytes: int, owners: Iterable[str]) -> None:
         """Take in a new item for the requests that need it; only after `has_room`."""
         assert mm_hash not in self

@@ -199,6 +199,10 @@ class Engine:
         """The text of some tokens, special tokens left out."""
         return self._tokenizer.decode(token_ids)
 
+    def drop_caches(self) -> None:
+        """Give up the embeddings that no request needs any more."""
+        self._images.embeddings.drop_idle()
+
     def stats(self) -> dict[str, float]:
         """Counters since the start and the state of the pools, by name.
 

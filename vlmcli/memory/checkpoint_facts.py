@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmcli.errors import ModelError
-from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.families import facts_from_config
 
 _MAX_HEADER = 128 << 20
@@ -30,10 +30,10 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """What the headers say: numbers by dtype, and the size of the largest file."""
+    """What the headers say: numbers by dtype, and the bytes of the largest tensor."""
 
     counts: Mapping[str, int]
-    largest_file_bytes: int
+    largest_tensor_bytes: int
 
 
 def facts_from_directory(path: Path, name: str) -> ModelFacts:
@@ -46,7 +46,10 @@ def facts_from_directory(path: Path, name: str) -> ModelFacts:
     Raises:
         ModelError: a file is missing or broken, or the family is unknown.
     """
-    facts = facts_from_config(name, _read_json(path / "config.json"), _preprocessor(path))
+    config = _read_json(path / "config.json")
+    facts = facts_from_config(name, config, _preprocessor(path))
+    draft_steps, draft_length = _draft_room(config)
+    facts = replace(facts, draft_steps=draft_steps, draft_length=draft_length)
     reading = _read_optional(path / "vlmcli.json")
     if reading.get("reads") == "lines":
         facts = replace(
@@ -63,7 +66,19 @@ def facts_from_directory(path: Path, name: str) -> ModelFacts:
         facts,
         dtype=_DTYPES.get(main, facts.dtype),
         stored_parameters=sum(weights.counts.values()),
-        largest_file_bytes=weights.largest_file_bytes,
+        largest_tensor_bytes=weights.largest_tensor_bytes,
+    )
+
+
+def _draft_room(config: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Draft tokens in the prompt: per visual token, or for any picture."""
+    head = config.get("draft_head")
+    if not isinstance(head, Mapping) or not head.get("in_prompt"):
+        return None, None
+    steps, length = head.get("steps"), head.get("prompt_length")
+    return (
+        steps if isinstance(steps, int) else None,
+        length if isinstance(length, int) else None,
     )
 
 
@@ -80,22 +95,16 @@ def _weights(path: Path) -> _Weights | None:
     counts: dict[str, int] = {}
     largest = 0
     for file in _weight_files(path):
-        largest = max(largest, _size(file))
         for dtype, shape in _tensors(file):
-            counts[dtype] = counts.get(dtype, 0) + prod(shape)
+            count = prod(shape)
+            counts[dtype] = counts.get(dtype, 0) + count
+            largest = max(largest, count * DTYPE_BYTES.get(_DTYPES.get(dtype, ""), 8))
     return _Weights(counts, largest) if counts else None
 
 
 def _weight_files(path: Path) -> Iterator[Path]:
     yield from sorted(path.glob("*.safetensors"))
     yield from sorted(path.glob("draft/*.safetensors"))
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError as error:
-        raise ModelError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, list[int]]]:

@@ -4,6 +4,7 @@ Reads what the kernel says and runs `nvidia-smi` where a GPU is asked for; chang
 parsers take text, so that they can be tested on any machine.
 """
 
+import os
 import re
 import resource
 import shutil
@@ -18,9 +19,9 @@ MIB = 1 << 20
 MARGIN_FRACTION = 0.05
 """Left to the rest of the machine when no cap is given."""
 MIN_MARGIN = 256 * MIB
-VIRTUAL_OVERHEAD = 1024 * MIB
-"""Address space beyond RSS of a process with torch on x86-64: 0.5 GiB of mapped libraries measured,
-and room for the arenas of a few threads. A limit on address space (ulimit -v) leaves that much less
+VIRTUAL_OVERHEAD = 640 * MIB
+"""Address space beyond RSS of a process with torch on x86-64: 470 MiB measured with two threads,
+and room for the stacks of a few more. A limit on address space (ulimit -v) leaves that much less
 than it looks."""
 _UNLIMITED = 1 << 60
 """cgroup v1 writes a number near 2^63 for no limit."""
@@ -31,21 +32,38 @@ def default_cap(available: int) -> int:
     return max(0, available - max(MIN_MARGIN, round(available * MARGIN_FRACTION)))
 
 
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes of main memory that this process and its children may still take.
+def host_cap(root: Path = Path("/")) -> int:
+    """Most main memory that this process and its children may have, in bytes, if nobody says.
 
-    The least of what the machine has free, what the control groups allow and what the limit on
-    address space leaves. Memory that holds file contents which can be read again counts as free.
+    What is free, with what this process has already: the least of what the machine has, what the
+    control groups allow and what the limit on address space leaves. Memory that holds file contents
+    which can be read again counts as free. The rest of the machine is left a margin, and a control
+    group a small one, because the kernel counts buffers of its own there.
 
     Args:
         root: where `proc` and `sys` are; another folder in tests.
     """
+    own = resident_bytes(os.getpid(), root)
+    machine = _machine_room(root)
+    groups = (room - round(room * MARGIN_FRACTION) for room in cgroup_rooms(root))
+    rooms = [*groups] if machine is None else [default_cap(machine), *groups]
+    limits = [room + own for room in rooms]
+    address_space = address_space_room(resource.getrlimit(resource.RLIMIT_AS)[0])
+    if address_space is not None:
+        limits.append(address_space)
+    return min(limits, default=_UNLIMITED)
+
+
+def resident_bytes(pid: int, root: Path = Path("/")) -> int:
+    """Resident memory of a process; 0 where there is no such process, or no /proc."""
+    fields = _read(root / f"proc/{pid}/statm").split()
+    return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0
+
+
+def _machine_room(root: Path) -> int | None:
     if sys.platform == "darwin":
         return _darwin_available()
-    limits = [machine_available(_read(root / "proc/meminfo")), *cgroup_rooms(root)]
-    limits.append(address_space_room(resource.getrlimit(resource.RLIMIT_AS)[0]))
-    known = [limit for limit in limits if limit is not None]
-    return max(0, min(known)) if known else 0
+    return machine_available(_read(root / "proc/meminfo"))
 
 
 def machine_available(meminfo: str) -> int | None:
@@ -134,7 +152,7 @@ def parse_vm_stat(text: str) -> int | None:
     return int(page[1]) * sum(int(count) for _, count in counts)
 
 
-def _darwin_available() -> int:
+def _darwin_available() -> int | None:
     try:
         text = subprocess.run(
             ["/usr/bin/vm_stat"], capture_output=True, text=True, timeout=20, check=False
@@ -147,9 +165,9 @@ def _darwin_available() -> int:
             check=False,
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return 0
+        return None
     known = [n for n in (parse_vm_stat(text), _number(total)) if n is not None]
-    return min(known, default=0)
+    return min(known, default=None)
 
 
 def _number(text: str) -> int | None:

@@ -15,21 +15,39 @@ KV_SCALE_BYTES = 4
 """A float32 scale per token, head, and key or value, where KV is stored in int8."""
 CPU_ENCODE_PATCHES = 1536
 """Patches that the engine encodes at a time on a CPU, unless one picture has more."""
+LOAD_BATCH_BYTES = 64 * MIB
+"""Tensors that are read from a weight file before it is closed and opened again."""
 LOGIT_COPIES = 2
 """Logits in float32, and one working copy for the probabilities."""
+
+
+PRINT_DPI = 130
+"""Resolution at which the line finder looks at usual print; its letters are 10 to 14 pixels."""
+_LEAST_WORK, _MOST_WORK = 2_200_000, 9_000_000
+"""Pixels of the copy in which lines are looked for: `documents.lines.finder`."""
+CROP_KNOWN_BYTES = 1200
+"""Of a line whose answer is remembered, for lines that are equal to it: 1.0 KiB measured."""
+MOST_CROPS_KNOWN = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
     """Numbers that shapes do not give. Defaults were measured on x86-64 Linux, torch 2.13 (CPU)."""
 
-    main_bytes: int = 240 * MIB
-    """RSS of the main process with torch, tokenizers, safetensors and rich imported and one matrix
-    product and one attention done: 232 MiB measured."""
-    worker_bytes: int = 126 * MIB
-    """RSS of a page worker with PyMuPDF, OpenCV, SciPy and Pillow imported: 123 MiB measured."""
-    render_bytes_per_pixel: float = 8.0
-    """In a page worker: RGB from the renderer, grey copy, working copies of the line finder."""
+    light_bytes: int = 40 * MIB
+    """RSS of the main process before it needs a model."""
+    main_bytes: int = 264 * MIB
+    """RSS of the main process with torch and a model in use, less the model and its pools."""
+    worker_bytes: int = 98 * MIB
+    """RSS of a page worker with PyMuPDF and OpenCV imported, between two pages."""
+    line_page_bytes: int = 3 * MIB
+    """In a page worker, for any page in which lines are looked for."""
+    finder_bytes_per_pixel: float = 14.0
+    """In a page worker, of the copy in which lines are looked for: 11 to 14 measured."""
+    page_bytes: int = 8 * MIB
+    """In a page worker, for any page that is drawn for a page reader."""
+    page_bytes_per_pixel: float = 9.0
+    """In a page worker: a scan, decoded, scaled and drawn in RGB; drawn print takes 6."""
     device_context_bytes: int = 512 * MIB
     """CUDA context with cuBLAS and its workspaces: 0.35 to 0.6 GiB on H100 to L4."""
     graph_layer_bytes: int = 150 * 1024
@@ -39,10 +57,10 @@ class Coefficients:
     """Measured over computed activations of the vision tower."""
     prefill_factor: float = 1.0
     """Measured over computed activations of a decoder step."""
-    margin_fraction: float = 0.03
-    """Of everything but the weights: allocator fragmentation."""
-    margin_bytes: int = 16 * MIB
-    """Whatever the job: results, journal, buffers of the outputs."""
+    margin_fraction: float = 0.02
+    """Of everything but the weights and pools: allocator fragmentation."""
+    margin_bytes: int = 8 * MIB
+    """Whatever the job: records that wait, journal, buffers of the outputs."""
 
 
 def dtype_bytes(name: str) -> int:
@@ -60,16 +78,32 @@ def runtime_context(device: str, coefficients: Coefficients) -> int:
     return coefficients.main_bytes if device == "cpu" else coefficients.device_context_bytes
 
 
-def page_workers(jobs: int, page_pixels: int, coefficients: Coefficients) -> int:
-    """Bytes of the page workers, each with the largest page in work.
+def draw_lines(pixels: int, printed: int, crops: int, coefficients: Coefficients) -> int:
+    """Bytes in a page worker while a page is drawn in grey and its lines are found and cut out.
+
+    Drawn: the picture, its copy, a decoded scan of that size. Searched: the picture, and the copy
+    that the line finder makes of it: 2.2 million pixels, up to 9 where the letters would be too
+    small in that.
 
     Args:
-        jobs: number of workers.
-        page_pixels: width x height of the largest rendered page.
-        coefficients: `worker_bytes` and `render_bytes_per_pixel`.
+        pixels: width x height of the picture.
+        printed: what the picture would have at `PRINT_DPI`.
+        crops: bytes of the lines that are cut out.
+        coefficients: `line_page_bytes`, `finder_bytes_per_pixel`.
     """
-    page = round(page_pixels * coefficients.render_bytes_per_pixel)
-    return jobs * (coefficients.worker_bytes + page)
+    work = max(min(pixels, _LEAST_WORK), min(_MOST_WORK, printed, 4 * pixels))
+    searched = pixels + round(work * coefficients.finder_bytes_per_pixel) + crops
+    return coefficients.line_page_bytes + max(3 * pixels, searched)
+
+
+def draw_page(pixels: int, coefficients: Coefficients) -> int:
+    """Bytes in a page worker while a page is drawn in colour and sent.
+
+    Args:
+        pixels: width x height of the picture.
+        coefficients: `page_bytes`, `page_bytes_per_pixel`.
+    """
+    return coefficients.page_bytes + round(pixels * coefficients.page_bytes_per_pixel)
 
 
 def graph_pool(device: str, num_layers: int, num_buckets: int, coefficients: Coefficients) -> int:
@@ -227,16 +261,18 @@ def margin(moving: int, coefficients: Coefficients) -> int:
     return round(moving * coefficients.margin_fraction) + coefficients.margin_bytes
 
 
-def loading_peak(facts: ModelFacts, dtype: str) -> int:
-    """Bytes beyond the weights while they are loaded: the mapped file, page by page, at the most.
+def loading_peak(facts: ModelFacts) -> int:
+    """Bytes beyond the weights while they are loaded: a batch of tensors, mapped from their file.
 
-    The loader copies tensor by tensor out of a mapped file, whose pages count as resident until it
-    is closed; of several shards one is open at a time.
+    The loader copies tensors out of a mapped file, whose pages count as resident until it is
+    closed; it opens the file anew for every `LOAD_BATCH_BYTES`, or for one tensor that is larger.
     """
-    if facts.largest_file_bytes is not None:
-        return facts.largest_file_bytes
-    shard = 5 * 10**9
-    return min(shard, facts.num_parameters * dtype_bytes(facts.dtype))
+    stored = facts.num_parameters * dtype_bytes(facts.dtype)
+    largest = facts.largest_tensor_bytes
+    if largest is None:
+        decoder = facts.decoder
+        largest = decoder.vocab_size * decoder.hidden_size * dtype_bytes(facts.dtype)
+    return min(stored, max(LOAD_BATCH_BYTES, largest))
 
 
 def fit_two_points(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, int]:

@@ -136,14 +136,24 @@ class ModelFacts:
     """Values for which no published source was at hand."""
     stored_parameters: int | None = None
     """As counted in the checkpoint's own headers, where there is one."""
-    largest_file_bytes: int | None = None
-    """Of its weight files."""
+    largest_tensor_bytes: int | None = None
+    """Of the tensors in its weight files."""
+    draft_steps: int | None = None
+    """Draft tokens per visual token that become part of the prompt; None where none do."""
+    draft_length: int | None = None
+    """Draft tokens in every prompt, whatever the picture; None where `draft_steps` decides."""
 
     @property
     def shape_parameters(self) -> int:
         """Parameters that follow from the shapes."""
         towers = sum(tower.num_parameters for tower in self.towers)
         return self.decoder.num_parameters + towers + self.connector_parameters
+
+    def draft_tokens(self, visual_tokens: int) -> int:
+        """Tokens at most that a draft head's reading adds to the prompt, its end mark included."""
+        if self.draft_length is not None:
+            return self.draft_length + 1
+        return 0 if self.draft_steps is None else self.draft_steps * visual_tokens + 1
 
     @property
     def num_parameters(self) -> int:

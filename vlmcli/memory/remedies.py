@@ -7,13 +7,15 @@ how much memory it takes.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from vlmcli.memory.demand import measure_pages
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
-from vlmcli.memory.plan import measure_pages, plan_job, terms_for
+from vlmcli.memory.plan import plan_job
 from vlmcli.memory.settings import PageShape, Plan, PlanSettings, Remedy
+from vlmcli.memory.terms import least_bytes
 from vlmcli.options import format_size
 
 MIB = 1 << 20
@@ -24,10 +26,18 @@ _STEP = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
-    """The command that the user would run: its words, and its options by name."""
+    """The command that the user would run: its words, and its options by name.
+
+    Only options that it `accepts` are offered as a remedy; None stands for all.
+    """
 
     words: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
+    accepts: frozenset[str] | None = None
+
+    def takes(self, options: Iterable[str]) -> bool:
+        """Whether the command has all these options."""
+        return self.accepts is None or self.accepts.issuperset(options)
 
     def changed(self, options: Mapping[str, str]) -> str:
         """The line to paste, with some options replaced or added."""
@@ -81,8 +91,7 @@ def _remedies(
     command: CommandLine,
 ) -> Iterator[Remedy]:
     def least(attempt: _Attempt) -> int:
-        job = measure_pages(pages, facts, attempt.settings)
-        return sum(terms_for(job, 1).values())
+        return least_bytes(measure_pages(pages, facts, attempt.settings))
 
     def remedy(attempt: _Attempt) -> Remedy:
         plan = plan_job(pages, facts, attempt.settings, cap_bytes)
@@ -93,7 +102,7 @@ def _remedies(
         )
 
     def fits(attempt: _Attempt) -> bool:
-        return least(attempt) <= cap_bytes
+        return command.takes(dict(attempt.options)) and least(attempt) <= cap_bytes
 
     start = _Attempt(settings)
     singles = [_most_pixels(start, pages, fits)]

@@ -17,14 +17,19 @@ PAGE_MAX_TOKENS = 4096
 """Output that the largest page may grow to before it is cut."""
 LINE_TOKENS_PER_COLUMN = 3
 """Output bytes per visual column of a line that room is kept for; usual print has 2 to 3."""
-PROMPT_TOKENS = 64
-"""Instruction and chat template of a page reader; a line reader has 2 marks."""
-LINES_TOGETHER = 16
-"""Lines that a line reader works on at once for each page in flight; less wastes its batches."""
-TOKENS_PER_LINE = 96
-"""Prompt and drafted tokens of a line in one step: some 35 and 60."""
-LINE_READER_BYTES = 8 << 20
-"""Crops that wait for a line reader; no page is handed to it beyond that."""
+PROMPT_TOKENS = 320
+"""Instruction and chat template of a page reader: 50 with the tokenizers of published models, 290
+where every byte is a token. A line reader has 2 marks."""
+LINES_TOGETHER = 64
+"""Lines that a line reader works on at once; more do not make a step cheaper."""
+TOKENS_PER_LINE = 64
+"""Prompt and drafted tokens of a line in one step, on average: some 35 and 60 in its first one, few
+later. Steps are cut at that, which costs nothing on a CPU where dozens of lines run together."""
+LINE_READER_BYTES = 4 << 20
+"""Crops that wait for a line reader: of four dense A4 pages, enough to keep its batches full."""
+PAGES_IN_FLIGHT = {"cpu": 4, "cuda": 16}
+"""Pages that a page reader works on at once: on a CPU more would not make decoding cheaper. A line
+reader works on the lines of as many pages as it needs to fill its batches."""
 LINE_PITCH_POINTS = 14.0
 """Distance of text lines assumed where a line reader's tokens are estimated."""
 IMAGE_DPI = 200.0
@@ -42,6 +47,10 @@ class PixelSizeLike(Protocol):
     def height(self) -> int:
         """Pixels."""
 
+    @property
+    def dpi(self) -> float | None:
+        """Pixels per inch; None for images, which do not say it reliably."""
+
 
 class PageShape(Protocol):
     """A page that was measured, not rendered; `documents.source.PageHandle` is one."""
@@ -56,6 +65,15 @@ class PageShape(Protocol):
 
     def pixel_size(self, dpi: float, max_pixels: int) -> PixelSizeLike:
         """Size of the picture that rendering gives; 0 x 0 if the page cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """The engine's pools, in bytes."""
+
+    kv: int
+    vision_cache: int
+    embeddings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +93,18 @@ class PlanSettings:
     """Output tokens of a page (or line); None for what a page usually has."""
     vision_cache: int | None = None
     """KV kept for further questions about a page; None for the default of the device."""
-    max_pages_in_flight: int = 16
+    max_pages_in_flight: int | None = None
+    """None for the default of the device."""
     jobs: int = 1
+    """Page workers at the most; a plan takes fewer where memory is tight."""
+    draws_pages: bool = True
+    """False where text layers are all that is asked for."""
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
     num_graph_buckets: int = 11
+    pools: Pools | None = None
+    """Pools that exist already, as in a running job; None for those that the job needs."""
     coefficients: Coefficients = field(default_factory=Coefficients)
     is_calibrated: bool = False
 
@@ -105,6 +129,11 @@ class PlanSettings:
         if self.vision_cache is not None:
             return self.vision_cache
         return (16 if facts.reads == "lines" else 256) << 20
+
+    def resolve_pages_in_flight(self, facts: ModelFacts) -> int:
+        """Most pages at a time."""
+        default = LINES_TOGETHER if facts.reads == "lines" else PAGES_IN_FLIGHT[self.device]
+        return self.max_pages_in_flight or default
 
     def resolve_batched_tokens(self, facts: ModelFacts) -> int:
         """Most query tokens of one decoder step."""
@@ -134,11 +163,17 @@ class Budgets:
     kv_cache_bytes: int
     vision_cache_bytes: int
     encoder_cache_bytes: int
-    pixel_bytes: int
     max_num_seqs: int
     max_num_batched_tokens: int
     max_encoder_tokens: int
     pages_in_flight: int
+    jobs: int
+    overlap: bool
+    """Whether a page may be drawn while another one is read."""
+    worker_bytes: int
+    """Of the pages that are drawn at the same time."""
+    reader_bytes: int
+    """Of the pixels that wait for the model or are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

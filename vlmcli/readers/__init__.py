@@ -5,24 +5,36 @@ work; `load_reader` brings torch and the weights.
 """
 
 from vlmcli.checkpoint import Checkpoint
+from vlmcli.errors import WillNotFitError
+from vlmcli.memory.allocator import keep_heap_small
+from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
-from vlmcli.reading import Reader
+from vlmcli.reading import OutOfMemoryError, Reader
 
 
-def load_reader(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
-    """The reader for a checkpoint, its weights loaded.
+def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
+    """The reader for a checkpoint, its weights loaded and its pools made, within the budgets.
 
     Raises:
         ModelError: the checkpoint is incomplete, unsupported, or does not match its config.
-        WillNotFitError: the memory cap leaves no room for the engine's pools.
+        WillNotFitError: less memory is there than the plan has counted on.
     """
     from vlmcli.engine.engine import Engine
     from vlmcli.readers.config import engine_config
     from vlmcli.readers.guard import Guard
     from vlmcli.readers.lines import LineReader
     from vlmcli.readers.pages import PageReader
+    from vlmcli.readers.shortage import memory_errors_translated
 
-    engine = Engine.from_checkpoint(checkpoint.path, engine_config(checkpoint, options))
+    keep_heap_small()
+    try:
+        with memory_errors_translated():
+            engine = Engine.from_checkpoint(checkpoint.path, engine_config(options, budgets))
+    except OutOfMemoryError as error:
+        raise WillNotFitError(
+            f"memory ran out while {checkpoint.name} was loaded: {error}",
+            remedy="end other programs, or take a smaller model or --dtype bfloat16",
+        ) from error
     guard = Guard(engine, retries=options.retries)
     if checkpoint.reads == "lines":
         return LineReader(

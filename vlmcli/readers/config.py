@@ -1,31 +1,26 @@
-"""From a job's options to the engine's configuration: the pools of each kind of reading."""
+"""From a job's options and its memory plan to the engine's configuration."""
 
-from dataclasses import replace
+from typing import cast
 
-from vlmcli.checkpoint import Checkpoint
-from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.config import DtypeName, EngineConfig
+from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
 from vlmcli.processors import num_cpus
 
-_PAGE_CONFIG = EngineConfig(
-    kv_cache_bytes=512 << 20,
-    encoder_cache_bytes=64 << 20,
-    vision_cache_bytes=128 << 20,
-    max_encoder_tokens=16_384,
-)
-"""A page is thousands of visual tokens, a line some dozens: `EngineConfig` defaults suit lines."""
 
-
-def engine_config(checkpoint: Checkpoint, options: OcrOptions) -> EngineConfig:
-    """The configuration for reading with `checkpoint` under `options`."""
-    config = _PAGE_CONFIG if checkpoint.reads == "page" else EngineConfig()
-    vision_cache = options.vision_cache
-    return replace(
-        config,
+def engine_config(options: OcrOptions, budgets: Budgets) -> EngineConfig:
+    """The configuration for a job: every pool and batch as the plan says."""
+    return EngineConfig(
+        kv_cache_bytes=budgets.kv_cache_bytes,
+        encoder_cache_bytes=budgets.encoder_cache_bytes,
+        vision_cache_bytes=budgets.vision_cache_bytes,
+        max_num_seqs=budgets.max_num_seqs,
+        max_num_batched_tokens=budgets.max_num_batched_tokens,
+        max_encoder_tokens=budgets.max_encoder_tokens,
         device="cpu" if options.device == "auto" else options.device,
+        dtype=cast(DtypeName, options.dtype),
         enable_drafts=options.drafts != "off",
         num_threads=options.threads or default_threads(),
-        vision_cache_bytes=config.vision_cache_bytes if vision_cache is None else vision_cache,
     )
 
 

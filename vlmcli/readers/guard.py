@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.readers.shortage import release_device
 from vlmcli.results import Seconds, TokenCounts
 
 _TEMPERATURE_STEP = 0.3
@@ -78,6 +79,11 @@ class Guard:
     def has_work(self) -> bool:
         """Whether an answer is outstanding."""
         return bool(self._tickets)
+
+    def drop_caches(self) -> None:
+        """Give up what only saves time, and what torch keeps of a GPU without using it."""
+        self.engine.drop_caches()
+        release_device(self.engine.config.device)
 
     def step(self) -> list[tuple[int, Answer]]:
         """One engine step; the answers that it completed, by ticket."""

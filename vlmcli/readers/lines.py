@@ -17,7 +17,8 @@ from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import pad_line
 from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
 from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
-from vlmcli.reading import CropText, PageJob, PageReading
+from vlmcli.readers.shortage import device_bytes, memory_errors_translated
+from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts
 
 Pixels = npt.NDArray[np.uint8]
@@ -68,17 +69,32 @@ class LineReader:
         self._num_shared = 0
 
     def submit(self, job: PageJob) -> None:
-        """Queue the crops of a page."""
+        """Queue the crops of a page.
+
+        Raises:
+            OutOfMemoryError: there is no room for them; the page has not been taken.
+        """
         self._pages[job.key] = _Page(answers=[None] * len(job.crops), num_missing=len(job.crops))
-        for index, crop in enumerate(job.crops):
-            self._submit_crop(crop.pixels, (job.key, index))
+        try:
+            with memory_errors_translated():
+                for index, crop in enumerate(job.crops):
+                    self._submit_crop(crop.pixels, (job.key, index))
+        except OutOfMemoryError:
+            self.abort(job.key)
+            raise
         if not job.crops:
             self._close_page(job.key)
 
     def step(self) -> Sequence[PageReading]:
-        """One engine step; the pages that it finished."""
+        """One engine step; the pages that it finished.
+
+        Raises:
+            OutOfMemoryError: the step has not been done.
+        """
         if self._guard.has_work():
-            for ticket, answer in self._guard.step():
+            with memory_errors_translated():
+                answers = self._guard.step()
+            for ticket, answer in answers:
                 self._settle(self._crops.pop(ticket), answer)
         finished, self._finished = self._finished, []
         return finished
@@ -96,6 +112,15 @@ class LineReader:
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
         return bool(self._pages or self._finished)
+
+    def drop_caches(self) -> None:
+        """Forget answers and embeddings that only save time."""
+        self._known.clear()
+        self._guard.drop_caches()
+
+    def device_bytes(self) -> int:
+        """What torch holds of a GPU; 0 on a CPU."""
+        return device_bytes(self._guard.engine.config.device)
 
     def stats(self) -> dict[str, float]:
         """The engine's counters, and how many crops were read and shared."""

@@ -16,10 +16,11 @@ from vlmcli.engine.request import (
     ImageInput,
     PlaceholderRange,
     Request,
-    RequestTooLargeError,
     SamplingParams,
 )
+from vlmcli.errors import PageError
 from vlmcli.readers.guard import Answer, Guard
+from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import PageJob, PageReading
 
 Pixels = npt.NDArray[np.uint8]
@@ -50,22 +51,35 @@ class PageReader:
         self._finished: list[PageReading] = []
 
     def submit(self, job: PageJob) -> None:
-        """Queue a page. One that can never fit comes back as an error from the next `step`."""
+        """Queue a page. One that the model cannot take comes back as an error from `step`.
+
+        Raises:
+            OutOfMemoryError: there is no room for it; the page has not been taken.
+        """
         assert job.picture is not None, "a page reader needs the page's picture"
         try:
-            ticket = self._guard.start(self._builder(job.picture))
-        except RequestTooLargeError as error:
-            self._finished.append(PageReading(key=job.key, status="error", message=str(error)))
+            with memory_errors_translated():
+                ticket = self._guard.start(self._builder(job.picture))
+        except PageError as error:
+            self._finished.append(
+                PageReading(key=job.key, status="error", code=error.code, message=str(error))
+            )
             return
         self._keys[ticket] = job.key
 
     def step(self) -> Sequence[PageReading]:
-        """One engine step; the pages that it finished."""
-        finished, self._finished = self._finished, []
+        """One engine step; the pages that it finished.
+
+        Raises:
+            OutOfMemoryError: the step has not been done.
+        """
         if self._guard.has_work():
-            finished += [
-                _reading(self._keys.pop(ticket), answer) for ticket, answer in self._guard.step()
+            with memory_errors_translated():
+                answers = self._guard.step()
+            self._finished += [
+                _reading(self._keys.pop(ticket), answer) for ticket, answer in answers
             ]
+        finished, self._finished = self._finished, []
         return finished
 
     def abort(self, key: int) -> None:
@@ -78,6 +92,14 @@ class PageReader:
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
         return bool(self._keys or self._finished)
+
+    def drop_caches(self) -> None:
+        """Forget embeddings that only save time."""
+        self._guard.drop_caches()
+
+    def device_bytes(self) -> int:
+        """What torch holds of a GPU; 0 on a CPU."""
+        return device_bytes(self._guard.engine.config.device)
 
     def stats(self) -> dict[str, float]:
         """The engine's counters."""

@@ -1,0 +1,179 @@
+"""What each page of a job asks for: pixels, patches, tokens, and what they weigh in a worker.
+
+Pure arithmetic on sizes. A page that no model can take has no demand and is named instead.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from vlmcli.errors import PageError
+from vlmcli.memory import estimate
+from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.settings import (
+    IMAGE_DPI,
+    LINE_PITCH_POINTS,
+    LINE_TOKENS_PER_COLUMN,
+    PAGE_MAX_TOKENS,
+    PAGE_OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    PageShape,
+    PixelSizeLike,
+    PlanSettings,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one page asks for. `output` is what room is kept for, `max_output` the most of it.
+
+    Attributes:
+        label: document and page.
+        page_pixels: of the picture that is drawn.
+        worker_bytes: of a page worker while it has the page in hand.
+        picture_bytes: of the page's pixels in the main process, as long as it is in work.
+        staging_bytes: of copies made while the page is handed to the model.
+        patches: of one picture that is encoded: the page, or its widest line.
+        visual_tokens: of the whole page.
+        sequences: requests that the page becomes.
+        vision_positions: KV positions of one of them, and so on.
+    """
+
+    label: str
+    page_pixels: int
+    worker_bytes: int
+    picture_bytes: int = 0
+    staging_bytes: int = 0
+    patches: int = 0
+    visual_tokens: int = 0
+    sequences: int = 0
+    vision_positions: int = 0
+    text_positions: int = 0
+    output: int = 0
+    max_output: int = 0
+
+    @property
+    def positions(self) -> int:
+        """KV positions that room is kept for, of one sequence."""
+        return self.vision_positions + self.text_positions + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All pages' demands, with the model (None where no page is for a model) and the settings."""
+
+    facts: ModelFacts | None
+    settings: PlanSettings
+    demands: tuple[Demand, ...]
+    """Largest first: by positions, then by pixels."""
+    unreadable: tuple[str, ...]
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model of a job that has one."""
+        assert self.facts is not None, "a job without a model was asked for its model"
+        return self.facts
+
+
+def measure_pages(
+    pages: Sequence[PageShape], facts: ModelFacts | None, settings: PlanSettings
+) -> Job:
+    """The demands of the pages under the settings; equal sizes are measured once."""
+    known: dict[tuple[int, int], Demand | None] = {}
+    demands: list[Demand] = []
+    unreadable: list[str] = []
+    for page in pages:
+        size = page.pixel_size(settings.dpi, settings.max_pixels)
+        key = (size.width, size.height)
+        if key not in known:
+            known[key] = _demand(size, facts, settings)
+        demand = known[key]
+        label = f"{page.document}, page {page.number}"
+        if demand is None:
+            unreadable.append(label)
+        else:
+            demands.append(replace(demand, label=label))
+    return Job(facts, settings, in_order(demands), tuple(unreadable))
+
+
+def in_order(demands: Iterable[Demand]) -> tuple[Demand, ...]:
+    """Largest first: by positions, then by pixels."""
+    return tuple(sorted(demands, key=lambda one: (-one.positions, -one.page_pixels)))
+
+
+def _demand(size: PixelSizeLike, facts: ModelFacts | None, settings: PlanSettings) -> Demand | None:
+    """What a picture of this size asks for; None where it has no size or the model refuses it."""
+    if not (size.width and size.height):
+        return None
+    if facts is None:
+        return Demand("", size.width * size.height, _worker_bytes(size, "lines", 0, settings))
+    if facts.reads == "lines":
+        return _line_demand(size, facts, settings)
+    return _page_demand(size, facts, settings)
+
+
+def _page_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings) -> Demand | None:
+    width, height = size.width, size.height
+    try:
+        geometry = facts.measure(width, height)
+    except PageError:
+        return None
+    most = settings.max_tokens or PAGE_MAX_TOKENS
+    resized = geometry.width * geometry.height
+    return Demand(
+        label="",
+        page_pixels=width * height,
+        worker_bytes=_worker_bytes(size, "page", 0, settings),
+        picture_bytes=3 * (width * height + resized),
+        # Pillow keeps four bytes a pixel: of the page, of the page narrowed, and of the result.
+        staging_bytes=4 * (width * height + geometry.width * height + resized),
+        patches=geometry.num_patches,
+        visual_tokens=geometry.num_tokens,
+        sequences=1,
+        vision_positions=geometry.num_tokens,
+        text_positions=geometry.num_markers + PROMPT_TOKENS,
+        output=min(most, PAGE_OUTPUT_TOKENS),
+        max_output=most,
+    )
+
+
+def _line_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings) -> Demand:
+    """A page for a line reader: KV of its widest line; tokens as if it were full of print."""
+    width, height = size.width, size.height
+    pitch = max(1.0, LINE_PITCH_POINTS / 72 * _dpi(size, settings))
+    scale = facts.line_height / pitch
+    row = min(max(1, round(width * scale)), 4 * facts.max_line_width)
+    rows = max(1, round(height / pitch))
+    widest = facts.measure(facts.max_line_width, facts.line_height)
+    columns = widest.num_tokens
+    tokens = rows * max(1, round(row / facts.max_line_width * columns))
+    crops = rows * row * facts.line_height
+    most = settings.max_tokens or 8 * columns + 16
+    return Demand(
+        label="",
+        page_pixels=width * height,
+        worker_bytes=_worker_bytes(size, "lines", crops, settings),
+        picture_bytes=crops,
+        patches=widest.num_patches,
+        visual_tokens=tokens,
+        sequences=rows * -(-row // facts.max_line_width),
+        vision_positions=columns,
+        text_positions=2 + facts.draft_tokens(columns),
+        output=min(most, LINE_TOKENS_PER_COLUMN * columns + 16),
+        max_output=most,
+    )
+
+
+def _worker_bytes(size: PixelSizeLike, reads: str, crops: int, settings: PlanSettings) -> int:
+    """Bytes of a page worker for one page, beyond what it takes without any."""
+    if not settings.draws_pages:
+        return 0
+    pixels = size.width * size.height
+    if reads == "page":
+        return estimate.draw_page(pixels, settings.coefficients)
+    printed = pixels * (estimate.PRINT_DPI / _dpi(size, settings)) ** 2
+    return estimate.draw_lines(pixels, round(printed), crops, settings.coefficients)
+
+
+def _dpi(size: PixelSizeLike, settings: PlanSettings) -> float:
+    """Resolution of the picture as it is drawn; images do not say theirs."""
+    return size.dpi or min(settings.dpi, IMAGE_DPI)

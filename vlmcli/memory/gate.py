@@ -1,0 +1,220 @@
+"""The memory gate of a running job: how much may be in work, and which pages are too large.
+
+Takes the measured pages of documents as they are opened. The first documents are planned together,
+before anything is drawn or loaded; a later one is planned again when it has a page that asks for
+more than all before it. Decides from integers alone; counting what is in work is `admission`'s.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Literal
+
+from vlmcli.errors import PageError, WillNotFitError
+from vlmcli.memory.demand import Demand, Job, in_order, measure_pages
+from vlmcli.memory.devices import host_cap
+from vlmcli.memory.plan import plan_drawing, plan_measured
+from vlmcli.memory.request import Planner
+from vlmcli.memory.settings import Budgets, PageShape, Plan
+from vlmcli.memory.terms import floor_bytes, least_bytes
+from vlmcli.options import format_size
+
+MIB = 1 << 20
+
+NeedsModel = Literal["never", "perhaps", "always"]
+
+_MEASURING_JOBS = 8
+_measures = attrgetter(
+    "worker_bytes", "picture_bytes", "staging_bytes", "patches", "visual_tokens", "positions"
+)
+
+_NOTHING = Demand("", 0, 0)
+
+Size = tuple[int, int]
+
+
+class MemoryGate:
+    """Plans a job's memory and says what follows from it.
+
+    Args:
+        planner: model, settings, cap and command line.
+        needs_model: whether pages of the job are for the model; a job in which they only may be is
+            refused when the first one is, one in which they all are before anything is drawn.
+    """
+
+    def __init__(self, planner: Planner, needs_model: NeedsModel) -> None:
+        self._planner = planner
+        self._needs_model = needs_model
+        self._settings = planner.settings
+        self._pages: list[PageShape] = []
+        self._job = Job(planner.facts, planner.settings, (), ())
+        self._most = (0,) * len(_measures(_NOTHING))
+        self._known: dict[Size, Demand] = {}
+        self._too_large: set[Size] = set()
+        self._plan: Plan | None = None
+
+    @property
+    def cap_bytes(self) -> int:
+        """Most memory that the job may take, on the device that it is planned for."""
+        return self._planner.target.cap_bytes
+
+    @property
+    def device_cap_bytes(self) -> int | None:
+        """Most memory that the job may take of a device of its own; None on a CPU."""
+        return None if self._settings.device == "cpu" else self.cap_bytes
+
+    @property
+    def host_cap_bytes(self) -> int:
+        """Most main memory that the job may take, wherever the model is."""
+        return self.cap_bytes if self._settings.device == "cpu" else host_cap()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that holds now; None before `open`, and for a job without a model."""
+        return self._plan
+
+    def stats(self) -> dict[str, float]:
+        """The planned peak in bytes, if there is a plan."""
+        return {} if self._plan is None else {"memory_planned_bytes": self._plan.peak_bytes}
+
+    def measuring_jobs(self) -> int:
+        """Workers that may open documents before there is a plan.
+
+        Raises:
+            WillNotFitError: the cap does not even hold one.
+        """
+        if self._settings.device != "cpu":
+            return min(self._settings.jobs, _MEASURING_JOBS)
+        self._require_floor()
+        room = self.cap_bytes - floor_bytes(self._job)
+        more = room // self._settings.coefficients.worker_bytes
+        return min(self._settings.jobs, _MEASURING_JOBS, 1 + more)
+
+    def add(self, pages: Iterable[PageShape]) -> None:
+        """More pages to be planned by `open`."""
+        self._pages += pages
+
+    def open(self) -> Budgets:
+        """Plan everything that was added; called once.
+
+        Raises:
+            WillNotFitError: the job cannot be done under the cap.
+        """
+        self._take(measure_pages(self._pages, self._planner.facts, self._settings))
+        if self._settings.device == "cpu":
+            self._require_floor()
+        if self._planner.facts is not None:
+            self._plan = self._planner.plan(self._pages)
+            if self._needs_model == "always":
+                self.require_fit()
+        self._pages = []
+        return self._budgets()
+
+    def require_fit(self) -> Budgets:
+        """The bounds of the engine, now that a page is for the model.
+
+        Raises:
+            WillNotFitError: the plan exceeds the cap.
+        """
+        assert self._plan is not None, "a page asked for a model in a job without one"
+        if not self._plan.fits:
+            raise _will_not_fit(self._plan, self._cap())
+        return self._plan.budgets
+
+    def covers(self, pages: Iterable[PageShape]) -> bool:
+        """Whether the plan holds for these pages too."""
+        return all(self._is_covered(page) for page in pages)
+
+    def extend(self, pages: Iterable[PageShape]) -> Budgets:
+        """Plan again, with pages that `covers` has found to ask for more than all before.
+
+        Pages that cannot fit even alone are remembered as too large and left out. A model that is
+        loaded must be loaded again, with the bounds that come back.
+        """
+        for page in pages:
+            if self._is_covered(page):
+                continue
+            trial = self._with([self.demand(page)])
+            if self._least(trial) <= self.cap_bytes:
+                self._take(trial)
+            else:
+                self._too_large.add(self._size(page))
+        if self._plan is not None:
+            plan = plan_measured(self._job, len(self._job.demands), self.cap_bytes)
+            self._plan = replace(plan, remedies=self._plan.remedies)
+        return self._budgets()
+
+    def require_page(self, page: PageShape) -> None:
+        """Check a page before it is handed to a worker.
+
+        Raises:
+            PageError: it cannot fit under the cap, even alone.
+        """
+        if self._size(page) in self._too_large:
+            width, height = self._size(page)
+            raise PageError(
+                f"a page of {width} × {height} pixels does not fit into "
+                f"{format_size(self.cap_bytes)}",
+                remedy="lower --dpi or --max-pixels, or raise --max-memory",
+                code="too-large",
+            )
+
+    def demand(self, page: PageShape) -> Demand:
+        """What a page asks for; nothing of the model where that cannot take it."""
+        size = self._size(page)
+        if size not in self._known:
+            facts, settings = self._planner.facts, self._settings
+            found = measure_pages([page], facts, settings).demands
+            drawn = found or measure_pages([page], None, settings).demands or (_NOTHING,)
+            self._known[size] = drawn[0]
+        return self._known[size]
+
+    def _size(self, page: PageShape) -> Size:
+        size = page.pixel_size(self._settings.dpi, self._settings.max_pixels)
+        return size.width, size.height
+
+    def _is_covered(self, page: PageShape) -> bool:
+        if self._size(page) in self._too_large:
+            return True
+        pairs = zip(_measures(self.demand(page)), self._most, strict=True)
+        return all(asked <= most for asked, most in pairs)
+
+    def _with(self, demands: Sequence[Demand]) -> Job:
+        return replace(self._job, demands=in_order([*self._job.demands, *demands]))
+
+    def _take(self, job: Job) -> None:
+        self._job = job
+        rows = [_measures(demand) for demand in (*job.demands, _NOTHING)]
+        self._most = tuple(map(max, zip(*rows, strict=True)))
+
+    def _least(self, job: Job) -> int:
+        if self._planner.facts is None:
+            return floor_bytes(job)
+        return least_bytes(job)
+
+    def _require_floor(self) -> None:
+        least = floor_bytes(self._job)
+        if least > self.cap_bytes:
+            raise WillNotFitError(
+                f"drawing the pages takes {format_size(least)}, {self._cap()}",
+                remedy=f"lower --max-pixels, or give --max-memory {-(-least // MIB)}MiB",
+            )
+
+    def _budgets(self) -> Budgets:
+        """The bounds of the plan; without a model, those of the workers."""
+        if self._plan is not None:
+            return self._plan.budgets
+        return plan_drawing(self._job, self.cap_bytes)
+
+    def _cap(self) -> str:
+        return f"{format_size(self.cap_bytes)} are there ({self._planner.target.source})"
+
+
+def _will_not_fit(plan: Plan, cap: str) -> WillNotFitError:
+    """The refusal of a job, with every remedy as a line to paste."""
+    error = WillNotFitError(f"does not fit: {format_size(plan.minimum_bytes)} are needed, {cap}")
+    error.add_note("what would fit:" if plan.remedies else "no setting would make it fit")
+    for remedy in plan.remedies:
+        error.add_note(f"  {remedy.description} ({format_size(remedy.peak_bytes)}):")
+        error.add_note(f"    {remedy.command}")
+    return error

@@ -1,0 +1,191 @@
+"""From a job's options to what a plan needs: the model's shapes, the device, the cap, the command.
+
+Shared by `vlmcli plan`, which predicts, and `vlmcli ocr`, which holds itself to the prediction.
+Opens a checkpoint for its configuration and headers; loads no weights and opens no document.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from vlmcli.checkpoint import BUILT_IN, built_in_path
+from vlmcli.memory.calibration import calibration_key, load_calibration
+from vlmcli.memory.checkpoint_facts import facts_from_directory
+from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
+from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.presets import require_preset
+from vlmcli.memory.remedies import CommandLine, plan_with_remedies
+from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
+from vlmcli.options import OcrOptions, parse_size
+from vlmcli.processors import default_jobs
+
+_DEFAULTS = OcrOptions(inputs=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """The options that decide memory. Sizes in bytes; None is an option that was not given."""
+
+    inputs: tuple[str, ...] = ()
+    model: str = _DEFAULTS.model
+    pages: str | None = None
+    dpi: int = _DEFAULTS.dpi
+    max_pixels: int = _DEFAULTS.max_pixels
+    max_tokens: int | None = None
+    device: str = _DEFAULTS.device
+    device_memory: str | None = None
+    max_memory: int | None = None
+    dtype: str = "auto"
+    kv_dtype: str = "auto"
+    vision_kv_dtype: str = "auto"
+    vision_cache: int | None = None
+    pages_in_flight: int | None = None
+    jobs: int | None = None
+
+    @classmethod
+    def of(cls, options: OcrOptions) -> "PlanRequest":
+        """What the options of a job ask for."""
+        known = {field.name for field in fields(options)}
+        names = (field.name for field in fields(cls) if field.name in known)
+        return cls(**{name: getattr(options, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the job will run, how much memory it may take there, and who says so."""
+
+    device: DeviceKind
+    cap_bytes: int
+    source: str
+    is_given: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Everything about a job but its pages. `facts` is None for a job without a model."""
+
+    facts: ModelFacts | None
+    settings: PlanSettings
+    target: Target
+    command: CommandLine
+
+    def plan(self, pages: Sequence[PageShape]) -> Plan:
+        """The plan for these pages, with remedies where they do not fit."""
+        assert self.facts is not None, "there is no model to plan for"
+        return plan_with_remedies(
+            pages, self.facts, self.settings, self.target.cap_bytes, self.command
+        )
+
+
+def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
+    """Find out what a plan needs beside the pages.
+
+    Args:
+        request: the options.
+        needs_model: False for a job in which no page can be for a model.
+
+    Raises:
+        VlmcliError: the model is unknown, or an option makes no sense.
+    """
+    facts = find_facts(request.model) if needs_model else None
+    device = request.device if needs_model else "cpu"
+    target = find_target(device, request.device_memory, request.max_memory)
+    settings = PlanSettings(
+        dpi=request.dpi,
+        max_pixels=request.max_pixels,
+        device=target.device,
+        dtype=request.dtype,
+        kv_dtype=request.kv_dtype,
+        vision_kv_dtype=request.vision_kv_dtype,
+        max_tokens=request.max_tokens,
+        vision_cache=request.vision_cache,
+        max_pages_in_flight=request.pages_in_flight,
+        jobs=request.jobs or default_jobs(),
+        draws_pages=needs_model,
+    )
+    return Planner(
+        facts=facts,
+        settings=settings if facts is None else with_calibration(settings, facts),
+        target=target,
+        command=_command(request, target),
+    )
+
+
+def find_facts(model: str) -> ModelFacts:
+    """The shapes of what `--model` names: the built-in model, a directory, or a published name.
+
+    Raises:
+        ModelError: there is no such model, or its configuration cannot be used.
+    """
+    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
+    if path.is_dir():
+        return facts_from_directory(path, model if model == BUILT_IN else path.resolve().name)
+    return require_preset(model)
+
+
+def with_calibration(settings: PlanSettings, facts: ModelFacts) -> PlanSettings:
+    """The settings with what was measured for this model and device, if anything was."""
+    key = calibration_key(facts, settings.device, settings.resolve_dtype(facts))
+    measured = load_calibration(key)
+    if measured is None:
+        return settings
+    return replace(settings, coefficients=measured, is_calibrated=True)
+
+
+def find_target(device: str, device_memory: str | None, max_memory: int | None) -> Target:
+    """The device and the cap: what the user says, else what is free less a margin.
+
+    Without `--device` a GPU is planned for where its memory is given or asked for, as `ocr` uses
+    one only when told to.
+
+    Raises:
+        UsageError: a GPU is asked for whose memory cannot be found out, or a size is none.
+    """
+    match = re.fullmatch(r"cuda:(\d+)", device)
+    index = int(match[1]) if match else 0
+    size = None if device_memory in (None, "auto") else parse_size(device_memory or "")
+    is_cuda = device.startswith("cuda") or (device == "auto" and size is not None)
+    limits = [limit for limit in (max_memory, size) if limit is not None]
+    if limits and (is_cuda or device_memory is None or device == "cpu"):
+        return Target("cuda" if is_cuda else "cpu", min(limits), "as given", is_given=True)
+    gpu = cuda_free(index) if is_cuda else None
+    if device == "auto" and device_memory == "auto":
+        gpu = find_cuda(index)
+    kind: DeviceKind = "cpu" if gpu is None else "cuda"
+    if limits:
+        return Target(kind, min(limits), "as given", is_given=True)
+    cap = host_cap() if gpu is None else default_cap(gpu[0])
+    place = "on this machine" if gpu is None else f"on GPU {index}"
+    return Target(kind, cap, f"free {place}, less a margin", is_given=False)
+
+
+def _command(request: PlanRequest, target: Target) -> CommandLine:
+    """The command line that does the planned job, with the options that were given."""
+    default = PlanRequest()
+    cap = target.cap_bytes if target.is_given else None
+    given: dict[str, object] = {
+        "--model": None if request.model == default.model else request.model,
+        "--pages": request.pages,
+        "--dpi": None if request.dpi == default.dpi else request.dpi,
+        "--max-pixels": None if request.max_pixels == default.max_pixels else request.max_pixels,
+        "--max-tokens": request.max_tokens,
+        "--device": None if target.device == "cpu" else target.device,
+        "--max-memory": None if cap is None else _size(cap),
+        "--dtype": None if request.dtype == "auto" else request.dtype,
+        "--kv-dtype": None if request.kv_dtype == "auto" else request.kv_dtype,
+        "--vision-kv-dtype": None if request.vision_kv_dtype == "auto" else request.vision_kv_dtype,
+        "--vision-cache": None if request.vision_cache is None else _size(request.vision_cache),
+        "--jobs": request.jobs,
+    }
+    known = frozenset("--" + field.name.replace("_", "-") for field in fields(OcrOptions))
+    return CommandLine(
+        words=("vlmcli", "ocr", *request.inputs) if request.inputs else ("vlmcli", "plan"),
+        options={name: str(value) for name, value in given.items() if value is not None},
+        accepts=known if request.inputs else None,
+    )
+
+
+def _size(size: int) -> str:
+    """A size as an option's value: whole MiB where it is one."""
+    return str(size) if size % MIB else f"{size // MIB}MiB"

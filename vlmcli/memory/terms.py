@@ -1,0 +1,334 @@
+"""Every term of the memory model for one load of a job, and the largest load that fits.
+
+A load says how much is worked on at once. Pages are taken at their worst: the largest ones are in
+work together, some of them with the workers, the others with the model. What a page takes while it
+is drawn and what it takes while it is read never stand together, so a job of one page needs the
+larger of the two.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nlargest
+
+from vlmcli.memory import estimate
+from vlmcli.memory.demand import Demand, Job
+from vlmcli.memory.settings import LINE_READER_BYTES, LINES_TOGETHER, TOKENS_PER_LINE, Pools
+
+_FEWEST_LINES = 8
+_POOLS = ("kv", "vision_cache")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much is worked on at once: pages and requests with the model, and page workers.
+
+    Without `overlap` no page is drawn while another one is read.
+    """
+
+    pages: int
+    sequences: int
+    jobs: int
+    overlap: bool = True
+
+
+def loads(job: Job) -> list[Load]:
+    """Every load that the settings allow, from the least to the most demanding one.
+
+    Workers are given up before a page is: more of them only keep the model busy. Then a worker that
+    draws while the model reads, then lines that are read together.
+    """
+    settings, count = job.settings, max(1, len(job.demands))
+    most_jobs = max(1, min(settings.jobs, count))
+    steps = [*_powers(most_jobs), most_jobs]
+    if job.facts is None:
+        return [Load(pages=0, sequences=0, jobs=jobs) for jobs in steps]
+    most_pages = min(settings.resolve_pages_in_flight(job.facts), count)
+    one, *others = (
+        Load(pages=pages, sequences=_together(job, pages), jobs=most_jobs)
+        for pages in range(1, most_pages + 1)
+    )
+    fewer = range(_FEWEST_LINES, one.sequences, _FEWEST_LINES)
+    alone = replace(one, jobs=1, overlap=False)
+    return [
+        *(replace(alone, sequences=lines) for lines in fewer),
+        alone,
+        *(replace(one, jobs=jobs) for jobs in steps),
+        *others,
+    ]
+
+
+def _powers(limit: int) -> Iterator[int]:
+    """1, 2, 4 and so on below the limit."""
+    value = 1
+    while value < limit:
+        yield value
+        value *= 2
+
+
+def _together(job: Job, pages: int) -> int:
+    """Requests that run together: lines of the pages in flight, or the pages themselves."""
+    most = min(job.settings.max_num_seqs, LINES_TOGETHER)
+    if job.model.reads == "page":
+        return max(1, min(pages, job.settings.max_num_seqs))
+    counts = nlargest(pages, (demand.sequences for demand in job.demands))
+    return max(1, min(sum(counts), most))
+
+
+def largest_that_fits(job: Job, cap_bytes: int) -> Load:
+    """The most demanding load that stays under the cap; the least one if none does."""
+    choices = loads(job)
+    low, high = 0, len(choices) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if peak(job, choices[middle]) <= cap_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return choices[low]
+
+
+def floor_bytes(job: Job) -> int:
+    """The least that drawing the job's pages takes, before any is read by a model."""
+    costly = sorted(job.demands, key=lambda demand: -demand.worker_bytes)
+    load = Load(pages=0, sequences=0, jobs=1)
+    return sum(_with_margin(job, _host_terms(job, load, False, costly[:1], ())).values())
+
+
+def least_bytes(job: Job) -> int:
+    """The least that the job takes with its settings."""
+    return peak(job, loads(job)[0])
+
+
+def peak(job: Job, load: Load) -> int:
+    """Sum of all terms."""
+    return sum(terms_for(job, load).values())
+
+
+def terms_for(job: Job, load: Load) -> dict[str, int]:
+    """Every term in bytes by name, at the worst moment of the job; they add up to the peak."""
+    if job.settings.device != "cpu":
+        return _with_margin(job, _model_terms(job, load, job.demands))
+    moments = (
+        _with_margin(job, _host_terms(job, load, is_loaded, drawn, read))
+        for is_loaded, drawn, read in _moments(job, load)
+    )
+    return max(moments, key=lambda terms: sum(terms.values()))
+
+
+def host_bytes(job: Job, load: Load) -> int:
+    """Main memory of a job whose model is on another device."""
+    weigh = job.settings.coefficients
+    drawn = nlargest(load.jobs, job.demands, key=lambda demand: demand.worker_bytes)
+    loading = estimate.loading_peak(job.model)
+    terms = {"loading": loading, **_page_terms(job, load, drawn, job.demands)}
+    return weigh.main_bytes + sum(_with_margin(job, terms).values())
+
+
+def _moments(job: Job, load: Load) -> Iterator[tuple[bool, Sequence[Demand], Sequence[Demand]]]:
+    """Ways in which the pages can be with the workers and with the model at the same time.
+
+    Yields:
+        Whether the model is loaded, the pages that are drawn, and those that are read.
+    """
+    count = len(job.demands)
+    workers = min(load.jobs, count)
+    costly = sorted(job.demands, key=lambda demand: -demand.worker_bytes)
+    if job.facts is None or not count:
+        yield False, costly[:workers], ()
+        return
+    yield True, (), job.demands
+    if workers == count:
+        yield False, costly, ()
+    elif not load.overlap:
+        yield True, costly[:1], ()
+    else:
+        yield True, costly[:workers], _without(job.demands, costly[:workers])
+        largest = job.demands[: min(load.pages, count - workers)]
+        yield True, _without(costly, largest)[:workers], largest
+
+
+def _without(demands: Sequence[Demand], taken: Sequence[Demand]) -> list[Demand]:
+    marks = {id(demand) for demand in taken}
+    return [demand for demand in demands if id(demand) not in marks]
+
+
+def _host_terms(
+    job: Job, load: Load, is_loaded: bool, drawn: Sequence[Demand], read: Sequence[Demand]
+) -> dict[str, int]:
+    """Terms of a moment on a CPU."""
+    pages = _page_terms(job, load, drawn, read)
+    if not is_loaded:
+        return {"runtime_context": job.settings.coefficients.light_bytes, **pages}
+    terms = _model_terms(job, load, read)
+    # While weights are read there are no activations, embeddings or pools yet.
+    later = sum(terms[name] for name in ("activations", "embeddings", *_POOLS))
+    terms["loading"] = max(0, estimate.loading_peak(job.model) - later)
+    return {**terms, **pages}
+
+
+def _page_terms(
+    job: Job, load: Load, drawn: Sequence[Demand], read: Sequence[Demand]
+) -> dict[str, int]:
+    """Pictures in the main process, the page workers, and what is kept of finished pages."""
+    weigh = job.settings.coefficients
+    workers = max(1, min(load.jobs, len(job.demands)))
+    return {
+        "pixels": reader_bytes(job, load, read) if read else 0,
+        "page_workers": workers * weigh.worker_bytes + sum(one.worker_bytes for one in drawn),
+        "results": _results(job),
+    }
+
+
+def reader_bytes(job: Job, load: Load, demands: Sequence[Demand]) -> int:
+    """Pixels that wait for the model or are read: of the pages in flight, and some ahead."""
+    sizes = [demand.picture_bytes for demand in demands]
+    if not load.overlap:
+        return max(sizes, default=0)
+    if job.facts is not None and job.facts.reads == "lines":
+        return min(sum(sizes), LINE_READER_BYTES + sum(nlargest(2 * load.jobs, sizes)))
+    return sum(nlargest(load.pages + load.jobs, sizes))
+
+
+def _results(job: Job) -> int:
+    """Answers to lines, kept for lines that are equal."""
+    if job.facts is None or job.facts.reads == "page":
+        return 0
+    known = min(estimate.MOST_CROPS_KNOWN, sum(demand.sequences for demand in job.demands))
+    return known * estimate.CROP_KNOWN_BYTES
+
+
+def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
+    facts, settings = job.model, job.settings
+    weigh, dtype = settings.coefficients, settings.resolve_dtype(job.model)
+    pools = pools_for(job, load)
+    return {
+        "weights": estimate.weights(facts.num_parameters, dtype),
+        "runtime_context": estimate.runtime_context(settings.device, weigh),
+        "graph_pool": estimate.graph_pool(
+            settings.device, facts.decoder.num_layers, settings.num_graph_buckets, weigh
+        ),
+        "activations": _activations(job, load, read, dtype),
+        "embeddings": pools.embeddings,
+        "kv": pools.kv,
+        "vision_cache": pools.vision_cache,
+    }
+
+
+def pools_for(job: Job, load: Load) -> Pools:
+    """The engine's pools: as they are where they exist already, else as large as the job needs."""
+    settings = job.settings
+    if settings.pools is not None:
+        return settings.pools
+    dtype = settings.resolve_dtype(job.model)
+    return Pools(
+        kv=_kv(job, load),
+        vision_cache=_vision_cache(job),
+        embeddings=_embeddings(job, load, dtype),
+    )
+
+
+def _with_margin(job: Job, terms: dict[str, int]) -> dict[str, int]:
+    """The terms and the margin, which weights and pools need none of: their sizes are exact."""
+    exact = sum(terms.get(name, 0) for name in ("weights", "loading", *_POOLS))
+    moving = sum(terms.values()) - exact
+    return {**terms, "margin": estimate.margin(moving, job.settings.coefficients)}
+
+
+def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> int:
+    """The larger of encoder and decoder step, or of the copies made when a page is handed over."""
+    if not read:
+        return 0
+    facts, settings = job.model, job.settings
+    encoder = estimate.encoder_peak(
+        facts.towers, _encode_patches(job, load, read), dtype, settings.coefficients
+    )
+    longest = max(one.positions - one.output + one.max_output for one in read)
+    context = _context_tokens(job, load, read)
+    chunk = min(batched_tokens(job, load), context)
+    # A line reader drafts whole lines, so that nearly every row of a step wants logits.
+    rows = chunk if facts.reads == "lines" else load.sequences
+    decoder = estimate.prefill_peak(
+        facts.decoder,
+        chunk_tokens=chunk,
+        context_tokens=context,
+        longest_context=longest,
+        logit_rows=rows,
+        dtype=dtype,
+        device=settings.device,
+        coefficients=settings.coefficients,
+    )
+    staging = max(one.staging_bytes for one in read) if settings.device == "cpu" else 0
+    return max(encoder, decoder, staging)
+
+
+def _encode_patches(job: Job, load: Load, read: Sequence[Demand]) -> int:
+    """Rows of the largest encode batch: a picture is never split, small ones are taken together."""
+    largest = max(demand.patches for demand in read)
+    if job.settings.device == "cpu":
+        return max(largest, min(estimate.CPU_ENCODE_PATCHES, load.sequences * largest))
+    return largest * load.sequences if job.model.reads == "lines" else largest
+
+
+def batched_tokens(job: Job, load: Load) -> int:
+    """Most query tokens of a step; lines have no use for more than their own."""
+    limit = job.settings.resolve_batched_tokens(job.model)
+    if job.model.reads == "lines":
+        return min(limit, TOKENS_PER_LINE * load.sequences)
+    return limit
+
+
+def _context_tokens(job: Job, load: Load, read: Sequence[Demand]) -> int:
+    """KV positions of all sequences that run together."""
+    if job.model.reads == "lines":
+        return load.sequences * max(demand.positions for demand in read)
+    return sum(nlargest(load.pages, (demand.positions for demand in read)))
+
+
+def _embeddings(job: Job, load: Load, dtype: str) -> int:
+    """Two pages' (or one batch of lines') visual tokens: one decoded from, one encoded ahead."""
+    if not job.demands:
+        return 0
+    if job.model.reads == "lines":
+        tokens = 2 * load.sequences * job.demands[0].vision_positions
+    else:
+        tokens = sum(nlargest(2, (demand.visual_tokens for demand in job.demands)))
+    return estimate.embeddings_in_flight(tokens, job.model.embedding_width, dtype)
+
+
+def _kv(job: Job, load: Load) -> int:
+    """KV of the sequences that run together; the largest may grow to its last token.
+
+    One block more is the null block, at which padding points.
+    """
+    settings = job.settings
+    null = settings.block_size * estimate.kv_bytes_per_token(
+        job.model.decoder, settings.resolve_kv_dtype(job.model)
+    )
+    if not job.demands:
+        return null
+    sizes = [_page_kv(job, demand, demand.output) for demand in job.demands[: load.pages]]
+    largest = job.demands[0]
+    growth = _page_kv(job, largest, largest.max_output) - sizes[0]
+    if job.model.reads == "lines":
+        return load.sequences * sizes[0] + growth + null
+    return sum(sizes) + growth + null
+
+
+def _page_kv(job: Job, demand: Demand, output: int) -> int:
+    settings, facts = job.settings, job.model
+    return estimate.kv_bytes(
+        facts.decoder,
+        vision_tokens=demand.vision_positions,
+        text_tokens=demand.text_positions + output,
+        kv_dtype=settings.resolve_kv_dtype(facts),
+        vision_kv_dtype=settings.resolve_vision_kv_dtype(facts),
+        block_size=settings.block_size,
+    )
+
+
+def _vision_cache(job: Job) -> int:
+    """What finished pages may keep, and no more than they have."""
+    settings, facts = job.settings, job.model
+    tokens = sum(demand.visual_tokens for demand in job.demands)
+    width = estimate.kv_bytes_per_token(facts.decoder, settings.resolve_vision_kv_dtype(facts))
+    return min(settings.resolve_vision_cache(facts), tokens * width)
