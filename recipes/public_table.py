@@ -167,7 +167,7 @@ def escaped(text: str) -> str:
 
 
 def main() -> None:
-    """Print the table; tell stderr what deviates."""
+    """Print the table and what deviates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="files whose name has this in it")
@@ -177,17 +177,17 @@ def main() -> None:
     print(HEAD.format(num_repos=len({entry["source_repo"] for entry in entries})))
     print("| File | Upstream | Exit | Records | First words |")
     print("|---|---|---|---|---|")
-    num_wrong = 0
+    wrong: list[str] = []
     for entry in sorted(entries, key=lambda entry: Path(entry["file"]).name):
         for password in dict.fromkeys((None, entry.get("password"))):
             run = run_ocr(options.folder / entry["file"], password)
             print(row(entry, run, password), flush=True)
-            wrong = deviations(entry, run, password)
-            num_wrong += bool(wrong)
-            for text in wrong:
-                print(f"{entry['file']}: {text}", file=sys.stderr, flush=True)
-    print(f"\n{len(entries)} files, {num_wrong} deviations from what the manifest expects.")
-    sys.exit(num_wrong > 0)
+            name = Path(entry["file"]).name
+            wrong += [f"`{name}`: {text}" for text in deviations(entry, run, password)]
+    print(f"\n{len(entries)} files, {len(wrong)} deviations from what the manifest expects.")
+    for text in wrong:
+        print(f"\n- {text}")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":
