@@ -91,7 +91,7 @@ def _run_ours(
     started = time.perf_counter()
     outputs = read(crops, "")
     seconds = time.perf_counter() - started
-    stats = {name: value - before[name] for name, value in engine.stats().items()}
+    stats = {name: value - before.get(name, 0) for name, value in engine.stats().items()}
     return outputs, seconds, stats
 
 
