@@ -71,13 +71,18 @@ class Database:
         self._told: set[str] = set()
         self._connection: sqlite3.Connection | None = None
         self._inode: int | None = None
-        self.is_writable = True
+        self._may_write = True
         self._open(may_recover=True)
 
     @property
     def is_open(self) -> bool:
         """Whether the file can be used at all."""
         return self._connection is not None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is worth trying to write."""
+        return self.is_open and self._may_write
 
     def attempt(self, work: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
         """The result of `work`, or `default` where the file does not allow it."""
@@ -123,7 +128,7 @@ class Database:
     def _handle(self, error: sqlite3.Error) -> None:
         fault = _fault(error)
         if fault == "full":
-            self.is_writable = False
+            self._may_write = False
             self.warn("full", f"results are not kept: {error} ({self.path})")
         elif fault == "damaged":
             self.recover(str(error))
@@ -158,7 +163,7 @@ class Database:
         self._inode = _inode(self.path)
 
     def _open_for_reading(self, error: sqlite3.Error) -> None:
-        self.is_writable = False
+        self._may_write = False
         self.warn("full", f"results are not kept: {error} ({self.path})")
         try:
             uri = self.path.absolute().as_uri()

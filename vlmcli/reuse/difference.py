@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmcli.reuse.fingerprint import Sketch
+from vlmcli.reuse.legibility import TILE, tolerances
 from vlmcli.reuse.match import apply_tone, match_tone
 from vlmcli.reuse.registration import (
     FloatImage,
@@ -29,6 +30,7 @@ from vlmcli.reuse.registration import (
 )
 
 Pixels = NDArray[np.uint8]
+Tiles = NDArray[np.float64]
 Plane = TypeVar("Plane", FloatImage, Pixels)
 Verdict = Literal[
     "same", "size", "colour", "motion", "tone", "border", "text-too-small", "different"
@@ -40,6 +42,8 @@ _NOISE_FACTOR = 6.0
 """Standard deviations of noise that a difference must exceed: a page has 10^6 places to look at."""
 _CLIPPING = 1.7
 """Noise on paper near white is cut in half; on grey levels between it is this much stronger."""
+_PAPER_DEPTH = 8.0
+"""Grey levels from the paper's within which a place has the paper's noise."""
 _FLOORS = (3.0, 2.0, 1.5, 1.2, 1.0)
 """Grey levels that are no difference, at blurs of 1, 2, 4, 8 and 16 pixels (JPEG, uneven light)."""
 _SOFT = 4.0
@@ -51,6 +55,8 @@ _FIRST_LOOKS = ((8, 1.5, 12.0), (4, 1.2, 8.0))
 
 Rescans need up to 6 and 5 pixels there, before their tones are matched; other pages at least 25.
 """
+_MIN_SIDE = 100
+"""Pixels that a reduced picture must have to be registered."""
 _STILL = 0.5
 """Pixels of motion below which the two frames count as one, to their very edges."""
 _PLAIN_RANGE = 32.0
@@ -58,19 +64,6 @@ _PLAIN_RANGE = 32.0
 _CHROMA_FLOOR = 4.0
 _CHROMA_SLACK = 1.0
 """Grey levels, and pixels on top of the limit, by which colour planes may differ (fringes)."""
-_LIMIT_PER_HEIGHT = 0.03
-_MIN_LIMIT, _MAX_LIMIT = 0.2, 0.8
-"""Tolerated misregistration as a share of the height of small text, and its bounds in pixels."""
-_TEXT_HEIGHT = (6, 100)
-"""Pixels between which a connected piece of edge counts as text."""
-_MAX_STROKE_GRADIENT = 0.55
-"""Steepest gradient of a thin stroke over its depth, both after smoothing with 1 pixel."""
-_DOT_GAIN = 1.3
-"""Depth of a decimal point over that of a stroke squared per contrast, measured over 12 fonts."""
-_DEPTH_FACTOR = 1.1
-"""Limit at which a decimal point beside a stroke still shows: its depth beyond noise per stroke."""
-_DOT_MARGIN = 8.0
-"""Grey levels by which a decimal point must stand out of noise and floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,20 +108,21 @@ def compare(first: Sketch, second: Sketch) -> Difference:
 def _first_look(first: Pixels, second: Pixels) -> Motion | Difference:
     """Register the quarter-size pictures; most pages that differ are refused here, in 5 ms."""
     sizes = {4: (first, second), 8: (reduce(first, 2), reduce(second, 2))}
-    motion: Motion | None = coarse_motion(*sizes[8], 8)
-    for factor, sigma, limit in _FIRST_LOOKS:
+    looks = _FIRST_LOOKS if min(sizes[8][1].shape) >= _MIN_SIDE else _FIRST_LOOKS[1:]
+    motion: Motion | None = coarse_motion(*sizes[looks[0][0]], looks[0][0])
+    for factor, sigma, limit in looks:
         start, end = sizes[factor]
         assert motion is not None
         motion = refine(start, end, motion, factor, sigma)
         if motion is None or not motion.is_plausible(factor * end.shape[1], factor * end.shape[0]):
             return Difference(verdict="motion")
-        warped = _warp(start, motion.reduced(factor), end.shape)
-        noise, excess = _excess(
-            smooth(warped, 1.0), smooth(end, 1.0), _FLOORS[factor.bit_length() - 1], factor
-        )
-        if excess > limit:
+        pair = _common(start, end, motion.reduced(factor), _STILL / factor)
+        smoothed = smooth(pair[0], 1.0), smooth(pair[1], 1.0)
+        noise, excess = _excess(*smoothed, _FLOORS[factor.bit_length() - 1], factor)
+        worst = float(excess.max())
+        if worst > limit:
             return Difference(
-                verdict="different", excess=excess, limit=limit, noise=noise, motion=motion
+                verdict="different", excess=worst, limit=limit, noise=noise, motion=motion
             )
     assert motion is not None
     return motion
@@ -140,23 +134,29 @@ def _full_look(first: Pixels, second: Pixels, start: Motion) -> Difference:
     height, width = planes[1][0].shape
     if motion is None or not motion.is_plausible(width, height):
         return Difference(verdict="motion")
-    pair = _overlap(planes[0][0], planes[1][0], motion)
-    if pair is None:
+    if not all(_are_margins_plain(one, other, motion) for one, other in zip(*planes, strict=True)):
         return Difference(verdict="border", motion=motion)
+    pair = _common(planes[0][0], planes[1][0], motion)
     smoothed = smooth(pair[0], 1.0), smooth(pair[1], 1.0)
     tone = match_tone(*smoothed)
     if tone is None or not tone.is_plausible(float(np.median(second))):
         return Difference(verdict="tone", motion=motion)
     matched = apply_tone(*smoothed, tone)
     noise, excess = _excess(*matched, _FLOORS[0])
-    limit = _limit(matched[0], noise)
-    if limit is None:
-        return Difference(verdict="text-too-small", excess=excess, noise=noise, motion=motion)
-    worst = max(excess, _coarse_excess(*matched) / _COARSE_FACTOR)
+    limits = tolerances(matched[0], _NOISE_FACTOR * noise + _FLOORS[0])
+    if limits is None:
+        return Difference(verdict="text-too-small", noise=noise, motion=motion)
+    excess = np.maximum(excess, _coarse_excess(*matched) / _COARSE_FACTOR)
     for plane in zip(planes[0][1:], planes[1][1:], strict=True):
-        worst = max(worst, _chroma_excess(*plane, motion) - _CHROMA_SLACK)
-    verdict: Verdict = "same" if worst <= limit else "different"
-    return Difference(verdict=verdict, excess=worst, limit=limit, noise=noise, motion=motion)
+        excess = np.maximum(excess, _chroma_excess(*plane, motion) - _CHROMA_SLACK)
+    worst = np.unravel_index(np.argmax(excess / limits), limits.shape)
+    return Difference(
+        verdict="same" if excess[worst] <= limits[worst] else "different",
+        excess=float(excess[worst]),
+        limit=float(limits[worst]),
+        noise=noise,
+        motion=motion,
+    )
 
 
 def _planes(picture: Pixels) -> tuple[Pixels, ...]:
@@ -179,18 +179,26 @@ def _warp(picture: Pixels, motion: Motion, shape: tuple[int, ...]) -> Pixels:
     )
 
 
-def _overlap(first: Pixels, second: Pixels, motion: Motion) -> tuple[Pixels, Pixels] | None:
-    """Both pictures in the second's coordinates, or None where a margin that only one shows is not
-    plain. Plain margins (paper, or the fill of a turned picture) are made equal."""
+def _common(
+    first: Pixels, second: Pixels, motion: Motion, still: float = _STILL
+) -> tuple[Pixels, Pixels]:
+    """Both pictures in the second's coordinates; where the first does not reach they are equal."""
     warped = _warp(first, motion, second.shape)
-    if motion.reach(second.shape[1], second.shape[0]) < _STILL:
+    if motion.reach(second.shape[1], second.shape[0]) < still:
         return warped, second
+    margin = _outside(first.shape, motion, second.shape)
+    # The outermost pixels too: a margin thinner than a pixel still darkens them.
+    margin[[0, -1]] = margin[:, [0, -1]] = 1
+    return warped, np.where(_dilate(margin, 7).astype(bool), warped, second)
+
+
+def _are_margins_plain(first: Pixels, second: Pixels, motion: Motion) -> bool:
+    """Whether what only one of the pictures shows is paper, or the fill of a turned picture."""
+    if motion.reach(second.shape[1], second.shape[0]) < _STILL:
+        return True
     only_second = _outside(first.shape, motion, second.shape)
     only_first = _outside(second.shape, motion.inverse(), first.shape)
-    if not (_is_plain(second, only_second) and _is_plain(first, only_first)):
-        return None
-    margin = _dilate(only_second, 7).astype(bool)
-    return warped, np.where(margin, warped, second)
+    return _is_plain(second, only_second) and _is_plain(first, only_first)
 
 
 def _outside(source: tuple[int, ...], motion: Motion, target: tuple[int, ...]) -> Pixels:
@@ -216,47 +224,66 @@ def _is_plain(picture: Pixels, region: Pixels) -> bool:
 
 def _excess(
     first: FloatImage, second: FloatImage, floor: float, factor: int = 1
-) -> tuple[float, float]:
-    """Noise, and the misregistration that would explain the worst difference.
+) -> tuple[float, Tiles]:
+    """Noise, and for each tile the misregistration that would explain its worst difference.
 
     In grey levels and full pixels; the pictures are registered, matched, and reduced by `factor`.
     """
     steep_first, steep_second = gradient_size(first), gradient_size(second)
     difference = second - first
-    noise, centre = _noise(difference, steep_first, steep_second)
+    noise, centre, paper = _noise(first, difference, np.maximum(steep_first, steep_second))
     shared = np.minimum(_dilate(steep_first), _dilate(steep_second))
-    beyond = np.abs(difference - np.float32(centre)) - np.float32(_NOISE_FACTOR * noise + floor)
-    return noise, float((beyond / (shared + _SOFT)).max()) * factor
+    ink = np.minimum(np.abs(first - paper), np.abs(second - paper))
+    noise_there = np.where(ink < _PAPER_DEPTH, np.float32(1), np.float32(_CLIPPING))
+    beyond = np.abs(difference - centre) - noise_there * np.float32(_NOISE_FACTOR * noise) - floor
+    return _CLIPPING * noise, _tile_maxima(factor * beyond / (shared + _SOFT), TILE // factor)
+
+
+def _tile_maxima(picture: FloatImage, side: int) -> Tiles:
+    rows, columns = -(-picture.shape[0] // side), -(-picture.shape[1] // side)
+    padded = np.full((rows * side, columns * side), -np.inf, np.float32)
+    padded[: picture.shape[0], : picture.shape[1]] = picture
+    maxima = padded.reshape(rows, side, columns, side).max((1, 3))
+    return np.asarray(maxima, dtype=np.float64)
 
 
 def _noise(
-    difference: FloatImage, steep_first: FloatImage, steep_second: FloatImage
-) -> tuple[float, float]:
-    """Standard deviation of the difference where both pictures are flat, and its median."""
+    picture: FloatImage, difference: FloatImage, steep: FloatImage
+) -> tuple[float, np.float32, np.float32]:
+    """Of the difference on flat ground: standard deviation and median; and the ground's grey."""
     sample = np.s_[::3, ::3]
-    is_flat = np.maximum(steep_first[sample], steep_second[sample]) < 3.0
+    is_flat = steep[sample] < 3.0
+    if is_flat.sum() < 100:
+        is_flat[:] = True
     values = difference[sample][is_flat]
-    if values.size < 100:
-        values = difference[sample].ravel()
-    centre = float(np.median(values))
-    return _CLIPPING * 1.4826 * float(np.median(np.abs(values - centre))), centre
+    centre = np.median(values)
+    spread = 1.4826 * float(np.median(np.abs(values - centre)))
+    return spread, np.float32(centre), np.float32(np.median(picture[sample][is_flat]))
 
 
-def _coarse_excess(first: FloatImage, second: FloatImage) -> float:
+def _coarse_excess(first: FloatImage, second: FloatImage) -> Tiles:
     """The worst of the octaves from 2 to 16 pixels: what is faint but large shows there."""
-    worst = 0.0
+    shape = tuple(-(-side // TILE) for side in first.shape)
+    worst = np.full(shape, -np.inf)
     for octave, floor in enumerate(_FLOORS[1:], start=1):
         first, second = (smooth(_halve(picture), 0.8) for picture in (first, second))
-        worst = max(worst, _excess(first, second, floor, 2**octave)[1])
+        _merge(worst, _excess(first, second, floor, 2**octave)[1])
     return worst
 
 
-def _chroma_excess(first: Pixels, second: Pixels, motion: Motion) -> float:
-    pair = _overlap(first, second, motion)
-    if pair is None:
-        return float("inf")
+def _chroma_excess(first: Pixels, second: Pixels, motion: Motion) -> Tiles:
+    shape = tuple(-(-side // TILE) for side in second.shape)
+    worst = np.full(shape, -np.inf)
+    pair = _common(first, second, motion)
     halves = [smooth(_halve(plane.astype(np.float32)), 0.8) for plane in pair]
-    return _excess(halves[0], halves[1], _CHROMA_FLOOR, 2)[1]
+    _merge(worst, _excess(halves[0], halves[1], _CHROMA_FLOOR, 2)[1])
+    return worst
+
+
+def _merge(worst: Tiles, excess: Tiles) -> None:
+    """Raise `worst` to `excess`, which may lack the last tiles: halving drops odd pixels."""
+    rows, columns = excess.shape
+    np.maximum(worst[:rows, :columns], excess, out=worst[:rows, :columns])
 
 
 def _halve(picture: FloatImage) -> FloatImage:
@@ -274,28 +301,3 @@ def _dilate(picture: Plane, size: int = 3) -> Plane:
     import cv2
 
     return np.asarray(cv2.dilate(picture, np.ones((size, size), np.uint8)))
-
-
-def _limit(picture: FloatImage, noise: float) -> float | None:
-    """Misregistration to tolerate on this page, or None where small changes would drown in it."""
-    import cv2
-    from scipy import ndimage
-
-    steep = gradient_size(picture)
-    is_edge = (steep > max(4.0, _NOISE_FACTOR * noise)).astype(np.uint8)
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(is_edge, connectivity=8)
-    width, height = stats[:, cv2.CC_STAT_WIDTH], stats[:, cv2.CC_STAT_HEIGHT]
-    is_text = (height >= _TEXT_HEIGHT[0]) & (height <= _TEXT_HEIGHT[1])
-    is_text &= (width >= 5) & (width < 30 * height) & (height < 8 * width)
-    is_text[0] = False
-    pieces = np.flatnonzero(is_text)
-    if not pieces.size:
-        return None
-    stroke = float(np.percentile(ndimage.maximum(steep, labels, pieces), 2)) / _MAX_STROKE_GRADIENT
-    contrast = float(picture.max() - picture.min())
-    unseen = _NOISE_FACTOR * noise + _FLOORS[0]
-    dot = _DOT_GAIN * stroke * stroke / contrast
-    by_height = _LIMIT_PER_HEIGHT * float(np.percentile(height[pieces], 20))
-    by_depth = _DEPTH_FACTOR * (dot - unseen) / stroke
-    limit = min(by_height, by_depth, _MAX_LIMIT)
-    return limit if dot > unseen + _DOT_MARGIN and limit >= _MIN_LIMIT else None

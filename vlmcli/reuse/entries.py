@@ -57,6 +57,11 @@ class Place:
     document: str
     page: int
 
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """The place as the store's columns: file names need not be valid text."""
+        return self.document.encode("utf-8", "surrogatepass"), self.page
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPage:
@@ -71,7 +76,8 @@ class StoredPage:
 
 def pack_record(digest: bytes, recipe: bytes, record: PageRecord) -> bytes:
     """A record as the store keeps it under that key."""
-    data = zlib.compress(record.to_json().encode(), _LEVEL)
+    # ASCII, since a text or a file name may hold lone surrogates, which UTF-8 refuses.
+    data = zlib.compress(json.dumps(record.to_dict()).encode(), _LEVEL)
     return _check(digest, recipe, data) + data
 
 

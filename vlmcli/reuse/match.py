@@ -15,7 +15,7 @@ MAX_GAIN = 0.15
 """Relative difference in contrast between two scans of one sheet."""
 MAX_OFFSET = 12.0
 """Grey levels by which the paper may be lighter or darker anywhere on the page."""
-MAX_BLUR = 0.5
+MAX_BLUR = 1.0
 """Square pixels of variance by which one scan may be blurrier than the other."""
 _EDGE = 6.0
 _MIN_EDGES = 200

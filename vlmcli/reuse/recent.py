@@ -49,9 +49,9 @@ class RecentPage:
     @property
     def nbytes(self) -> int:
         """Bytes that it counts for."""
-        text = self.record.text if self.record else ""
-        lines = len(self.record.lines) if self.record else 0
-        return self.page.fingerprint.nbytes + _OVERHEAD + 2 * len(text.encode()) + 200 * lines
+        record = self.record
+        text = 0 if record is None else 4 * len(record.text) + 300 * len(record.lines)
+        return self.page.fingerprint.nbytes + _OVERHEAD + text
 
 
 class RecentPages:

@@ -18,7 +18,10 @@ MAX_SHIFT = 24.0
 MAX_TURN = 0.02
 """Radians, or relative change of scale or shear, that a rescan may show."""
 _POINTS = 40_000
-_ROW = 128
+_MIN_POINTS = 128
+_ROW = 32
+_ENOUGH_POINTS = 2000
+_EDGE_SHARE = 0.03
 _BORDER = 8
 _ROUNDS = 12
 
@@ -171,9 +174,10 @@ def _edge_points(energy: FloatImage) -> NDArray[np.int64] | None:
         energy[edge] = 0
         energy[:, edge] = 0
     flat = energy.ravel()
-    bar = max(float(np.percentile(flat[::7], 97)), 4.0)
+    share = min(max(_EDGE_SHARE, _ENOUGH_POINTS / flat.size), 0.5)
+    bar = max(float(np.quantile(flat[::7], 1 - share)), 4.0)
     picked = np.flatnonzero(flat > bar)
-    if picked.size < 2 * _ROW:
+    if picked.size < _MIN_POINTS:
         return None
     picked = picked[:: max(1, picked.size // _POINTS)]
     return picked[: picked.size // _ROW * _ROW].astype(np.int64)

@@ -6,6 +6,7 @@ and are written in batches, so that a page costs well under a millisecond. Never
 file's sake: see `database`. Gave up: keeping what a killed run had not written; its journal has it.
 """
 
+import contextlib
 import time
 from pathlib import Path
 from sqlite3 import Connection
@@ -105,7 +106,7 @@ class ResultStore:
     def at(self, place: Place) -> StoredPage | None:
         """What was last read at this place, whatever was there, by whatever recipe: a draft."""
         where = "id = (SELECT entry FROM places WHERE document = ? AND page = ?)"
-        found = self._select(where, (place.document, place.page))
+        found = self._select(where, place.key)
         return found[1] if found else None
 
     def nearest(
@@ -173,6 +174,8 @@ class ResultStore:
     ) -> None:
         """Keep the result of a page that was read. Failed pages do not belong here."""
         assert not record.is_failed, "a failed page is no result"
+        if not self._database.is_writable:
+            return
         stored = StoredPage(
             digest=page.digest,
             recipe=recipe,
@@ -181,7 +184,7 @@ class ResultStore:
             sketch=page.sketch,
         )
         waiting = _Waiting(stored, place)
-        if not self._database.is_writable or waiting.nbytes > self.max_bytes:
+        if waiting.nbytes > self.max_bytes:
             return
         if not self._waiting:
             self._waiting_since = time.monotonic()
@@ -226,7 +229,7 @@ class ResultStore:
                 # Selected, since another process may have evicted the entry since it was found.
                 db.execute(
                     "INSERT OR REPLACE INTO places SELECT ?, ?, id FROM pages WHERE id = ?",
-                    (place.document, place.page, entry),
+                    (*place.key, entry),
                 )
         for waiting in self._waiting.values():
             _insert(db, waiting, now)
@@ -250,7 +253,8 @@ class ResultStore:
         self._looks = None
         num_gone = self._database.change(lambda db: db.execute("DELETE FROM pages").rowcount)
         self._database.attempt(upkeep.shrink, False)
-        self._database.damaged_path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._database.damaged_path.unlink(missing_ok=True)
         return num_gone or 0
 
     def verify(self) -> StoreCheck:
@@ -280,15 +284,14 @@ def _insert(db: Connection, waiting: _Waiting, now: float) -> None:
             page.digest,
             page.recipe,
             page.dhash256,
-            page.record.model,
+            (page.record.model or "").encode("utf-8", "replace"),
             now,
             len(waiting.blob) + _ROW_OVERHEAD,
             waiting.blob,
         ),
     ).fetchone()
     if waiting.place is not None:
-        where = (waiting.place.document, waiting.place.page, entry)
-        db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", where)
+        db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", (*waiting.place.key, entry))
     if page.sketch is not None:
         db.execute(
             "INSERT OR REPLACE INTO sketches VALUES (?, ?, ?, ?)",

@@ -11,12 +11,13 @@ from vlmcli.reuse.entries import unpack_record, unpack_sketch
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS pages (
-  id INTEGER PRIMARY KEY, digest BLOB NOT NULL, recipe BLOB NOT NULL, dhash BLOB, model TEXT,
-  used REAL NOT NULL, size INTEGER NOT NULL, record BLOB NOT NULL, UNIQUE (digest, recipe));
+  id INTEGER PRIMARY KEY, digest BLOB NOT NULL, recipe BLOB NOT NULL, dhash BLOB,
+  model BLOB NOT NULL, used REAL NOT NULL, size INTEGER NOT NULL, record BLOB NOT NULL,
+  UNIQUE (digest, recipe));
 CREATE INDEX IF NOT EXISTS pages_used ON pages (used, size);
 CREATE INDEX IF NOT EXISTS pages_look ON pages (used, dhash) WHERE dhash IS NOT NULL;
 CREATE TABLE IF NOT EXISTS places (
-  document TEXT NOT NULL, page INTEGER NOT NULL, entry INTEGER NOT NULL
+  document BLOB NOT NULL, page INTEGER NOT NULL, entry INTEGER NOT NULL
   REFERENCES pages (id) ON DELETE CASCADE, PRIMARY KEY (document, page)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS places_entry ON places (entry);
 CREATE TABLE IF NOT EXISTS sketches (
@@ -98,7 +99,7 @@ def inspect(db: Connection, path: Path, max_bytes: int) -> StoreInfo:
     ).fetchone()
     num_sketches, sketch_bytes = db.execute("SELECT COUNT(*), TOTAL(size) FROM sketches").fetchone()
     by_model = db.execute(
-        "SELECT IFNULL(model, ''), COUNT(*) FROM pages GROUP BY model ORDER BY 2 DESC, 1"
+        "SELECT model, COUNT(*) FROM pages GROUP BY model ORDER BY 2 DESC, 1"
     ).fetchall()
     files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
     return StoreInfo(
@@ -111,7 +112,7 @@ def inspect(db: Connection, path: Path, max_bytes: int) -> StoreInfo:
         file_bytes=sum(file.stat().st_size for file in files if file.exists()),
         oldest_use=oldest,
         newest_use=newest,
-        pages_by_model=tuple((model, count) for model, count in by_model),
+        pages_by_model=tuple((model.decode(), count) for model, count in by_model),
     )
 
 
