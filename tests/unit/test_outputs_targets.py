@@ -118,8 +118,8 @@ def test_same_names_keep_their_directories():
 
 
 def test_documents_from_above_stay_inside_the_output(monkeypatch):
-    sources = make("p/x.pdf", "q/work/x.pdf")
-    monkeypatch.chdir("q/work")
+    sources = make("p/x.pdf", "q/job/x.pdf")
+    monkeypatch.chdir("q/job")
     named = [("../../p/x.pdf", Path("../../p/x.pdf")), ("x.pdf", Path("x.pdf"))]
     stems = assign_stems(Path("out"), [name for name, _ in named], named)
     assert len(sources) == len({str(stem) for stem in stems.values()})
