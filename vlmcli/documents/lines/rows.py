@@ -183,7 +183,9 @@ def _link(marks: Marks, i: Ints, j: Ints) -> Ints:
     common = overlap(marks.y0[i], marks.y1[i], marks.y0[j], marks.y1[j])
     gap = marks.x0[j] - marks.x1[i]
     fits = (common >= 0.4 * lower) & (taller <= 2.8 * lower)
-    fits &= (gap <= _PHRASE_GAP * taller) & (gap >= -0.6 * np.minimum(width[i], width[j]))
+    # Two letters of different lines that touch are tall, but reach no further for that.
+    reach = _PHRASE_GAP * np.where(taller > 1.9 * lower, lower, taller)
+    fits &= (gap <= reach) & (gap >= -0.6 * np.minimum(width[i], width[j]))
     fits &= marks.inverted[i] == marks.inverted[j]
     i, j, gap, common, lower = i[fits], j[fits], gap[fits], common[fits], lower[fits]
     cost = np.maximum(gap, 0) + 0.5 * (lower - common)
