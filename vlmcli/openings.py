@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vlmcli.assemble import PageIdentity
 from vlmcli.documents.selection import parse_pages
 from vlmcli.documents.source import PageHandle, Source
-from vlmcli.errors import InputError
+from vlmcli.errors import InputError, UsageError
 from vlmcli.options import OcrOptions
 from vlmcli.ordering import Key
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome
@@ -106,7 +106,11 @@ class Openings:
         if isinstance(outcome, Failure):
             raise outcome.error or InputError(f"cannot read {task.source.name}: {outcome.message}")
         assert isinstance(outcome, OpenedDocument)
-        selected = parse_pages(self._options.pages or "1-end", len(outcome.pages))
+        try:
+            selected = parse_pages(self._options.pages or "1-end", len(outcome.pages))
+        except UsageError as error:
+            message = f"{task.source.name}: {error.message}"
+            raise UsageError(message, remedy=error.remedy) from error
         document = OpenDocument(number=task.number, opened=outcome, selected=selected)
         self._open[task.number] = document
         return document

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
+from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
 from vlmcli.job import OcrJob
@@ -62,6 +63,8 @@ def run_ocr(
         VlmcliError: nothing could be done: see the subclasses in `errors`.
     """
     started = time.monotonic()
+    if options.pages is not None:
+        parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)

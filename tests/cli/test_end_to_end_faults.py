@@ -221,5 +221,16 @@ def test_standard_input_selected_pages_and_progress(real):
     assert (done.returncode, done.stdout) == (0, b"Page 2\n\fPage 5\n\fPage 6\n")
     events = [json.loads(line) for line in done.stderr.splitlines()]
     assert [event["page"] for event in events if event["event"] == "page"] == [2, 5, 6]
-    for pages in ("8", "0", "x", "3-2"):
-        assert real("ocr", "a.pdf", "--pages", pages).returncode == 2
+
+
+def test_pages_that_are_not_there(real):
+    write_text_pdf(real.folder / "a.pdf", ["Page 1", "Page 2"])
+    write_text_pdf(real.folder / "b.pdf", ["Page 1"])
+    for pages in ("0", "x", "3-2"):
+        assert "page selection" in one_line(done := real("ocr", "a.pdf", "b.pdf", "--pages", pages))
+        assert done.returncode == 2
+    done = real("ocr", "a.pdf", "--pages", "3")
+    assert done.returncode == 2 and "a.pdf: " in one_line(done)
+    done = real("ocr", "a.pdf", "b.pdf", "--pages", "2")
+    assert (done.returncode, done.stdout) == (5, b"Page 2\n\f[vlmcli: b.pdf failed: usage]\n")
+    assert b"b.pdf: page selection '2' goes beyond the end" in done.stderr
