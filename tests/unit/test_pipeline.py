@@ -98,6 +98,35 @@ def test_waiting_for_ones_turn_is_no_timeout(
     assert len(late) == 1 and reader.clock > 60
 
 
+CRASHING_WORKER = """
+import os, sys
+sys.path[:] = {path!r}
+from vlmcli import page_worker
+prepare = page_worker.prepare_page
+def crash(document, index, spec):
+    if index == 3 or (index == 5 and not os.path.exists({once!r})):
+        open({once!r}, "w").close()
+        os.kill(os.getpid(), 11)
+    return prepare(document, index, spec)
+page_worker.prepare_page = crash
+page_worker.main({fd})
+"""
+
+
+def test_a_page_that_crashes_its_worker_costs_itself_and_has_a_second_chance(
+    tmp_path: Path, ten_pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = CRASHING_WORKER.replace("{once!r}", repr(str(tmp_path / "once")))
+    monkeypatch.setattr("vlmcli.workers._CHILD", script)
+    summary, records = run(FakeReader(), ten_pages, pages="2-6", jobs=1)
+    assert [record["page"] for record in records] == [2, 3, 4, 5, 6]
+    assert [record["status"] for record in records] == ["ok", "ok", "error", "ok", "ok"]
+    crashed = records[2]
+    assert crashed["error"]["code"] == "worker-died" and crashed["attempts"] == 2
+    assert "signal 11" in crashed["error"]["message"]
+    assert summary.exit_code == ExitCode.PARTIAL
+
+
 def test_fail_fast_stops_at_the_first_failure(ten_pages: Path) -> None:
     with pytest.raises(PageError, match="page 1: injected error"):
         run(FakeReader(statuses={1: "error"}, max_delay=0), ten_pages, fail_fast=True, jobs=1)
