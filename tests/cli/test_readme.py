@@ -63,7 +63,7 @@ def test_every_command_runs(folder, outputs):
     assert len(outputs) == 4
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
-    assert outputs[1].startswith("exit code 5\n") and " peak\n" in outputs[1]
+    assert outputs[1].startswith("exit code 5\n") and " MiB  peak" in outputs[1]
     assert (folder / "texts/scan.txt").stat().st_size > 100
     assert not (folder / "texts/encrypted.txt").exists()
     assert len((folder / "rotations.jsonl").read_text().splitlines()) == 6
