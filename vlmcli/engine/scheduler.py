@@ -17,6 +17,7 @@ from typing import Any
 
 from vlmcli.engine.block_manager import BlockManager
 from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.drafts import TURN_ROWS
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.request import FinishReason, ImageInput, RequestTooLargeError
 from vlmcli.engine.sequence import Sequence, SequenceStatus
@@ -239,7 +240,7 @@ class Scheduler:
             if sequence.status is SequenceStatus.DECODING and self._grow(sequence):
                 batch.append(ScheduledSequence(sequence, sequence.num_computed_tokens, 1))
         num_seqs = min(len(batch) + len(prefilling), self.config.max_num_seqs)
-        overhead = self._overhead_rows / max(1, num_seqs)
+        overhead = TURN_ROWS + self._overhead_rows / max(1, num_seqs)
         budget = self.config.max_num_batched_tokens - len(batch)
         draft_budget = budget // 2 if prefilling else budget
         for item in batch:
