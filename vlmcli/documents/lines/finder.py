@@ -32,6 +32,7 @@ from vlmcli.documents.lines.order import Placed, reading_order
 from vlmcli.documents.lines.pieces import make_pieces
 from vlmcli.documents.lines.rows import Rows, find_phrases, join_phrases, neighbours
 from vlmcli.documents.lines.shapes import TextLine
+from vlmcli.documents.lines.texture import is_texture, regular_share
 from vlmcli.documents.lines.upside import is_upside_down
 
 _PIXELS = 2.2e6
@@ -41,6 +42,8 @@ _SMALL, _GOOD, _LARGE = 8.5, 12.0, 60.0
 """Letter heights in reduced pixels: too small to tell lines apart, enough, and wasteful."""
 
 
+_PRINT_SHARE = 0.3
+"""Share of letters in regular phrases from which small marks are small print, worth enlarging."""
 _FEW = 3
 """Letters of a row from which a page has print beyond doubt."""
 _PALE = 60
@@ -90,6 +93,14 @@ def _rows(marks: PageMarks) -> tuple[Rows, Ints]:
     phrases, small = find_phrases(marks.letters, marks.size)
     if not len(phrases):
         return phrases, small
+    grains = is_texture(phrases, marks.size)
+    if grains.any():
+        if regular_share(phrases) < _PRINT_SHARE:
+            # On a photograph the odd grain outside the patches is no letter either.
+            grains |= np.array([len(members) < _FEW for members in phrases.members])
+        phrases = phrases.take(np.flatnonzero(~grains))
+    if not len(phrases):
+        return phrases, small
     i, j = neighbours(phrases)
     blocked = gutter_pairs(phrases, i, j, marks.size, marks.vertical)
     return join_phrases(phrases, blocked, i, j), small
@@ -110,6 +121,8 @@ def _reduced(grey: Grey) -> tuple[View, Marks, float]:
     scale = max(1.0, (height * width / _PIXELS) ** 0.5)
     view, marks, size = _scaled(grey, scale)
     if not size or _SMALL <= size <= _LARGE:
+        return view, marks, size
+    if size < _SMALL and regular_share(find_phrases(marks, size)[0]) < _PRINT_SHARE:
         return view, marks, size
     finest = max(0.5, (height * width / _MOST_PIXELS) ** 0.5)
     better = max(finest, scale * size / (_GOOD if size < _SMALL else _LARGE / 2))

@@ -40,6 +40,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self.members)
 
+    def take(self, chosen: Ints) -> "Rows":
+        """The rows chosen by index, in that order."""
+        return Rows(
+            marks=self.marks,
+            members=tuple(self.members[row] for row in chosen.tolist()),
+            x0=self.x0[chosen],
+            x1=self.x1[chosen],
+            size=self.size[chosen],
+            left=self.left[chosen],
+            right=self.right[chosen],
+        )
+
     @property
     def inverted(self) -> Mask:
         """Which rows are light on dark."""
