@@ -132,7 +132,8 @@ def build_run(args: argparse.Namespace) -> Run:
     model = Nano(config)
     if args.init:
         load_into(model, Path(args.init))
-    look_back(model, [layer for layer in POINTER_LAYERS if layer < config.depth])
+    else:
+        look_back(model, [layer for layer in POINTER_LAYERS if layer < config.depth])
     model.to(args.device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=args.peak, betas=(0.9, 0.98), weight_decay=0.02, fused=True
