@@ -5,15 +5,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from vlmcli.documents.base import PixelSize
 from vlmcli.memory.presets import preset_names, require_preset
 from vlmcli.memory.settings import PlanSettings
-
-
-@dataclass(frozen=True)
-class Size:
-    width: int
-    height: int
-    dpi: float | None
 
 
 @dataclass(frozen=True)
@@ -25,12 +19,18 @@ class Page:
     height: float
     document: str = "a.pdf"
 
-    def pixel_size(self, dpi: float, max_pixels: int) -> Size:
+    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSize:
         width, height = (max(1, round(side * dpi / 72)) for side in (self.width, self.height))
         shrink = min(1.0, math.sqrt(max_pixels / (width * height)))
-        return Size(
-            max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink)), dpi * shrink
+        return PixelSize(
+            width=max(1, math.floor(width * shrink)),
+            height=max(1, math.floor(height * shrink)),
+            dpi=dpi * shrink,
+            downscaled=shrink < 1,
         )
+
+    def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
+        return 0
 
 
 A4 = (595.28, 841.89)

@@ -324,8 +324,8 @@ def test_every_coding_arrives_as_the_same_picture(tmp_path, kind):
     ("pixels_wide", "page_points", "expected"),
     [
         (1275, 612, 150.0),  # a 150 dpi scan is not enlarged to 200
-        (2550, 612, None),  # a 300 dpi scan is reduced
-        (425, 612, None),  # a 50 dpi scan has few pixels: enlarged
+        (2550, 612, 200.0),  # a 300 dpi scan is reduced
+        (425, 612, 200.0),  # a 50 dpi scan has few pixels: enlarged
         (1600, 6120, 18.8),  # a poster whose scan has pixels enough
     ],
 )
@@ -347,8 +347,14 @@ def test_a_scan_is_not_drawn_larger_than_it_is(tmp_path, pixels_wide, page_point
             resources=b"/XObject<</I 4 0 R>>",
         )
         with opened(save(tmp_path, data)) as document:
-            found = document.scan_dpi(0, spec)
-            assert found == (None if wanted is None else pytest.approx(wanted, abs=0.1))
+            handle = document.page(0)
+            size = handle.pixel_size(spec.dpi, spec.max_pixels)
+            if wanted is None:
+                assert handle.scan_dpi is None
+            else:
+                assert size.dpi == pytest.approx(wanted, abs=0.1)
+            height, width = document.render(0, spec).pixels.shape
+            assert (width, height) == (size.width, size.height)
 
 
 def test_memory_is_flat_in_the_number_of_pages(tmp_path):
@@ -371,7 +377,7 @@ def test_memory_is_flat_in_the_number_of_pages(tmp_path):
         "spec = RenderSpec(dpi=100, max_pixels=10**7, grey=True)\n"
         "with open_document(Source(path=Path(sys.argv[1]), name='x')) as document:\n"
         "    for index in range(document.num_pages):\n"
-        "        document.scan_dpi(index, spec), document.text_layer(index, spec)\n"
+        "        document.page(index), document.text_layer(index, spec)\n"
         "        document.render(index, spec)\n"
         "        if index in (19, 59):\n"
         "            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"

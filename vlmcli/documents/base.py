@@ -71,12 +71,54 @@ class PixelSize(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImage:
+    """An image as a file or a PDF holds it: size in pixels, numbers a pixel, outermost filter.
+
+    `components` counts what the decoder keeps of a pixel, in bytes.
+    """
+
+    width: int
+    height: int
+    components: int
+    filter: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the whole image, decoded."""
+        return self.width * self.height * self.components
+
+    def decoded_bytes(self, target: PixelSize) -> int:
+        """Bytes that decoders hold while the image is drawn on a page of size `target`.
+
+        Sources: MuPDF's `load-jpx` keeps 32-bit components beside the 8-bit result; JPEG decoders
+        skip whole powers of two, up to 8, while they read.
+        """
+        if self.filter == "JPXDecode":
+            return self.num_bytes * 5
+        return self.num_bytes // self._skipped(target) ** 2
+
+    def drawing_bytes(self, target: PixelSize) -> int:
+        """As `decoded_bytes`, with the two copies that are made where the image is reduced."""
+        pixels = target.width * target.height
+        left = self.width * self.height // self._skipped(target) ** 2
+        copies = 2 * pixels * self.components if left > 1.01 * pixels else 0
+        return self.decoded_bytes(target) + copies
+
+    def _skipped(self, target: PixelSize) -> int:
+        if self.filter != "DCTDecode":
+            return 1
+        ratio = max(1.0, min(self.width / target.width, self.height / target.height))
+        return 1 << min(3, math.floor(math.log2(ratio)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageHandle:
     """One page of a document, measured but not rendered.
 
     `width` and `height` are those of the displayed page: after /Rotate, CropBox, UserUnit and EXIF.
-    `rotation` is what the viewer turns it by (clockwise degrees). A page that cannot be loaded has
-    `error` set and no size.
+    `rotation` is what the viewer turns it by (clockwise degrees). `scan_dpi` is the resolution of
+    the scan that fills the page, beyond which it is not drawn; None where it is no scan, or one of
+    so few pixels that enlarging helps. A page that cannot be loaded has `error` set and no size.
     """
 
     document: str
@@ -86,6 +128,8 @@ class PageHandle:
     height: float
     unit: Literal["pt", "px"]
     rotation: int = 0
+    scan_dpi: float | None = None
+    largest_image: StoredImage | None = None
     error: ErrorInfo | None = None
 
     @property
@@ -100,6 +144,7 @@ class PageHandle:
         """
         if self.error is not None:
             return PixelSize(width=0, height=0, dpi=None, downscaled=False)
+        dpi = dpi if self.scan_dpi is None else min(dpi, self.scan_dpi)
         scale = dpi / 72 if self.unit == "pt" else 1.0
         width, height = _fit(self.width * scale, self.height * scale, max_pixels)
         natural = _whole(self.width * scale) * _whole(self.height * scale)
@@ -113,6 +158,15 @@ class PageHandle:
             dpi=effective if downscaled else float(dpi),
             downscaled=downscaled,
         )
+
+    def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
+        """Bytes that decoders hold beside the picture while the page is drawn at `size`."""
+        image = self.largest_image
+        if image is None:
+            return 0
+        is_converted = self.unit == "px" and image.components == 1 and not grey
+        # Pillow turns a grey picture into one of four bytes a pixel.
+        return image.drawing_bytes(size) + (4 * size.width * size.height if is_converted else 0)
 
     def require(self) -> Self:
         """This handle, if the page can be loaded.
@@ -207,9 +261,6 @@ class Document(Protocol):
         Raises:
             PageError: the page cannot be loaded.
         """
-
-    def scan_dpi(self, index: int, spec: RenderSpec) -> float | None:
-        """The resolution of a scan that fills the page, where `spec.dpi` would enlarge it."""
 
     def close(self) -> None:
         """Let go of the file."""

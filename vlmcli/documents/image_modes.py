@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _TAG_PHOTOMETRIC = 262
 _WHITE_IS_ZERO = 0
 
+_STRIP = 256
+"""Rows."""
+
 _DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 
 _BYTES = {"1": 2, "L": 1, "P": 5, "I;16": 4, "I;16L": 4, "I;16B": 4, "I;16N": 4}
@@ -29,6 +32,11 @@ def decoded_bytes(image: "Image") -> int:
     """Bytes that decoding and flattening `image` takes, an upper bound, before it is decoded."""
     each = _WEBP_BYTES if image.format == "WEBP" else _BYTES.get(image.mode, _MOST_BYTES)
     return image.width * image.height * each
+
+
+def held_bytes(image: "Image") -> int:
+    """Bytes a pixel of `image` once it is decoded and flattened, as they usually are."""
+    return 1 if image.mode in ("1", "L") else 4
 
 
 def flatten(image: "Image", *, grey: bool) -> "Image":
@@ -52,8 +60,15 @@ def flatten(image: "Image", *, grey: bool) -> "Image":
 
 
 def to_pixels(image: "Image") -> Pixels:
-    """An image in mode `L` or `RGB` as an array, (H, W) or (H, W, 3), that owns its memory."""
-    pixels: Pixels = np.array(image, dtype=np.uint8)
+    """An image in mode `L` or `RGB` as an array, (H, W) or (H, W, 3), that owns its memory.
+
+    In strips: at once, Pillow would hold every pixel twice more on the way.
+    """
+    shape = (image.height, image.width)
+    pixels = np.empty(shape if image.mode == "L" else (*shape, 3), np.uint8)
+    for top in range(0, image.height, _STRIP):
+        strip = image.crop((0, top, image.width, min(top + _STRIP, image.height)))
+        pixels[top : top + _STRIP] = np.asarray(strip)
     return pixels
 
 

@@ -17,7 +17,14 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from vlmcli.documents import image_checks, image_modes
-from vlmcli.documents.base import PageHandle, Picture, RenderSpec, Source, TextLayer
+from vlmcli.documents.base import (
+    PageHandle,
+    Picture,
+    RenderSpec,
+    Source,
+    StoredImage,
+    TextLayer,
+)
 from vlmcli.errors import InputError, PageError
 from vlmcli.options import DEFAULT_MAX_PIXELS
 from vlmcli.results import ErrorInfo
@@ -137,10 +144,14 @@ def _check_end(document: "ImageDocument") -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """What a frame says of itself: size as stored, how it lies, where in the file it ends."""
+    """What a frame says of itself: size as stored, how it lies, where in the file it ends.
+
+    `components` are the bytes a pixel that Pillow keeps once it is decoded.
+    """
 
     width: int
     height: int
+    components: int = 4
     orientation: int = 1
     end: int = 0
     error: str | None = None
@@ -154,7 +165,12 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
     """
     if image.format != "TIFF":
         count = 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
-        frame = _Frame(width=image.width, height=image.height, orientation=_orientation(image))
+        frame = _Frame(
+            width=image.width,
+            height=image.height,
+            components=image_modes.held_bytes(image),
+            orientation=_orientation(image),
+        )
         return [frame] * max(1, count), ""
     frames: list[_Frame] = []
     while True:
@@ -166,7 +182,14 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
             if not frames:
                 raise
             return [*frames, _Frame(width=0, height=0, error=_words(error))], _words(error)
-        frames.append(_Frame(width=image.width, height=image.height, end=_claimed_end(image)))
+        frames.append(
+            _Frame(
+                width=image.width,
+                height=image.height,
+                components=image_modes.held_bytes(image),
+                end=_claimed_end(image),
+            )
+        )
 
 
 def _claimed_end(image: "Image") -> int:
@@ -240,6 +263,12 @@ class ImageDocument:
             height=float(height),
             unit="px",
             rotation=_ROTATIONS.get(frame.orientation, 0),
+            largest_image=StoredImage(
+                width=round(width),
+                height=round(height),
+                components=frame.components,
+                filter="DCTDecode" if self.format in ("JPEG", "MPO") else "",
+            ),
             error=error,
         )
 
@@ -267,10 +296,6 @@ class ImageDocument:
 
     def text_layer(self, index: int, spec: RenderSpec) -> TextLayer | None:
         """None: image files carry no text of their own."""
-        return None
-
-    def scan_dpi(self, index: int, spec: RenderSpec) -> float | None:
-        """None: images are taken at their own pixels."""
         return None
 
     @contextmanager

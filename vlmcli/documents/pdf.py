@@ -96,6 +96,7 @@ class PdfDocument:
         self.warnings = warnings
         self._file = file
         self._loaded: tuple[int, Any] | None = None
+        self._measured: PageHandle | None = None
         self._faults: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -111,7 +112,7 @@ class PdfDocument:
 
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""
-        self._loaded = None
+        self._loaded = self._measured = None
         if not self._file.is_closed:
             self._file.close()
 
@@ -129,15 +130,28 @@ class PdfDocument:
                 unit="pt",
                 error=ErrorInfo(code=error.code, message=error.message),
             )
-        width, height = pdf_page.measure(page)
+        if self._measured is None:
+            self._measured = self._measure(index, page)
+        return self._measured
+
+    def _measure(self, index: int, page: Any) -> PageHandle:
+        size = pdf_page.measure(page)
+        embedded = pdf_page.images(page)
+        try:
+            scan_dpi = pdf_page.scan_dpi(page, embedded, size)
+        except mupdf.errors():
+            scan_dpi = None
+        self._note_faults()
         return PageHandle(
             document=self.source.name,
             index=index,
             num_pages=self.num_pages,
-            width=width,
-            height=height,
+            width=size[0],
+            height=size[1],
             unit="pt",
             rotation=int(page.rotation) % 360,
+            scan_dpi=scan_dpi,
+            largest_image=max(embedded, key=lambda image: image.num_bytes, default=None),
         )
 
     def render(self, index: int, spec: RenderSpec) -> Picture:
@@ -168,16 +182,6 @@ class PdfDocument:
             self._note_faults()
         return TextLayer(width=size.width, height=size.height, fragments=found) if found else None
 
-    def scan_dpi(self, index: int, spec: RenderSpec) -> float | None:
-        """The resolution of the one scan that fills the page, if that is too low for `spec.dpi`."""
-        page = self._load(index)
-        try:
-            return pdf_page.scan_dpi(page, self.page(index), spec)
-        except mupdf.errors():
-            return None
-        finally:
-            self._note_faults()
-
     def _load(self, index: int) -> Any:
         """Page `index`, kept until another one is asked for.
 
@@ -185,7 +189,7 @@ class PdfDocument:
             PageError: MuPDF cannot load it.
         """
         if self._loaded is None or self._loaded[0] != index:
-            self._loaded = None
+            self._loaded = self._measured = None
             mupdf.take_warnings()
             try:
                 page = self._file.load_page(index)

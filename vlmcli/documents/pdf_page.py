@@ -6,13 +6,13 @@ translate.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vlmcli.documents import bidi, mupdf
-from vlmcli.documents.base import Fragment, PageHandle, Pixels, PixelSize, RenderSpec
+from vlmcli.documents.base import Fragment, Pixels, PixelSize, RenderSpec, StoredImage
 from vlmcli.errors import PageError
 
 _FILLED_OR_STROKED = 16 | 32
@@ -35,46 +35,26 @@ Letters in fonts stay smooth.
 _COMPONENTS = {"": 1, "DeviceGray": 1, "CalGray": 1, "Indexed": 3, "DeviceRGB": 3, "CalRGB": 3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedImage:
-    """An image in a page's resources: its size in pixels, colour space and outermost filter."""
-
-    width: int
-    height: int
-    colorspace: str
-    filter: str
-
-    def decoded_bytes(self, target: PixelSize) -> int:
-        """Bytes that MuPDF holds while it draws the image on a page of size `target`.
-
-        Sources: MuPDF's `load-jpx` keeps 32-bit components beside the 8-bit result; its JPEG
-        decoder skips whole powers of two, up to 8, while it reads.
-        """
-        size: int = self.width * self.height * _COMPONENTS.get(self.colorspace, 4)
-        if self.filter == "JPXDecode":
-            return size * 5
-        if self.filter == "DCTDecode":
-            ratio = min(self.width / target.width, self.height / target.height)
-            skip: int = 2 ** max(0, min(3, math.floor(math.log2(max(ratio, 1.0)))))
-            return size // skip**2
-        return size
-
-
 def measure(page: Any) -> tuple[float, float]:
     """Width and height of the displayed page in points."""
     bounds = mupdf.load().mupdf.fz_bound_page(_fz_page(page))
     return bounds.x1 - bounds.x0, bounds.y1 - bounds.y0
 
 
-def images(page: Any) -> tuple[EmbeddedImage, ...]:
+def images(page: Any) -> tuple[StoredImage, ...]:
     """The images in the page's resources, forms included, whether they are drawn or not."""
     return tuple(
-        EmbeddedImage(width=item[2], height=item[3], colorspace=item[5], filter=item[8])
+        StoredImage(
+            width=item[2],
+            height=item[3],
+            components=_COMPONENTS.get(item[5], 4),
+            filter=item[8],
+        )
         for item in page.get_images(full=True)
     )
 
 
-def refuse_bombs(embedded: tuple[EmbeddedImage, ...], size: PixelSize, spec: RenderSpec) -> None:
+def refuse_bombs(embedded: tuple[StoredImage, ...], size: PixelSize, spec: RenderSpec) -> None:
     """Raise before MuPDF decodes an image that would take more memory than the page is allowed.
 
     Raises:
@@ -106,10 +86,21 @@ def draw(page: Any, size: PixelSize, *, grey: bool) -> Pixels:
         core.fz_close_device(device)
     finally:
         core.fz_set_graphics_aa_level(smooth)
-    samples = np.frombuffer(core.fz_pixmap_samples_memoryview(pixmap), np.uint8)
     shape = (size.height, size.width) if grey else (size.height, size.width, 3)
-    # The samples belong to the pixmap, which ends with this function.
-    return samples.reshape(shape).copy()
+    return np.asarray(_Samples(pixmap, shape))
+
+
+class _Samples:
+    """The memory of a pixmap, lent to an array, and kept as long as that is."""
+
+    def __init__(self, pixmap: Any, shape: tuple[int, ...]) -> None:
+        self._pixmap = pixmap
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": shape,
+            "data": (mupdf.load().mupdf.fz_pixmap_samples_int(pixmap), False),
+        }
 
 
 def _is_dense(page: Any) -> bool:
@@ -196,15 +187,23 @@ def _split_line(line: dict[str, Any]) -> list[Fragment]:
     ]
 
 
-def scan_dpi(page: Any, handle: PageHandle, spec: RenderSpec) -> float | None:
-    """The resolution of the scan that fills the page, where drawing at `spec.dpi` would enlarge it.
+def scan_dpi(
+    page: Any, embedded: tuple[StoredImage, ...], page_size: tuple[float, float]
+) -> float | None:
+    """The resolution of the scan that fills the page.
 
-    None where the page is no scan (something else is drawn on it too), where the scan has the
-    wanted resolution or more, or where it is so small that enlarging helps.
+    None where the page is no scan (something else is drawn on it too), or where the scan has so few
+    pixels that enlarging it helps.
+
+    Args:
+        page: as loaded.
+        embedded: its images.
+        page_size: width and height in points.
     """
-    size = handle.pixel_size(spec.dpi, spec.max_pixels)
-    target = size.width * size.height
-    if not any(target / 64 < image.width * image.height < target for image in images(page)):
+    width, height = page_size
+    # Pages with a logo only need not be looked at more closely.
+    fewest = min(_LEGIBLE_PIXELS, width * height * (_SCAN_COVERS * _LEGIBLE_DPI / 72) ** 2)
+    if not any(image.width * image.height >= fewest for image in embedded):
         return None
     if not {kind for kind, *_ in page.get_bboxlog()} <= {
         "fill-image",
@@ -213,19 +212,18 @@ def scan_dpi(page: Any, handle: PageHandle, spec: RenderSpec) -> float | None:
     }:
         return None
     placed = page.get_image_info()
-    dpi = max((_placed_dpi(info, handle) for info in placed), default=0.0)
+    dpi = max((_placed_dpi(info, page_size) for info in placed), default=0.0)
     pixels = max((info["width"] * info["height"] for info in placed), default=0)
-    if not 0.0 < dpi < (size.dpi or spec.dpi):
-        return None
-    return dpi if dpi >= _LEGIBLE_DPI or pixels >= _LEGIBLE_PIXELS else None
+    is_legible = dpi >= _LEGIBLE_DPI or (dpi > 0 and pixels >= _LEGIBLE_PIXELS)
+    return dpi if is_legible else None
 
 
-def _placed_dpi(info: dict[str, Any], handle: PageHandle) -> float:
+def _placed_dpi(info: dict[str, Any], page_size: tuple[float, float]) -> float:
     """Pixels per inch of an image where it fills the page, else 0."""
     x0, y0, x1, y1 = info["bbox"]
     # A scan may lie turned on its page: compare long side with long side.
     short, long = sorted((x1 - x0, y1 - y0))
-    page_short, page_long = sorted((handle.width, handle.height))
+    page_short, page_long = sorted(page_size)
     if short < _SCAN_COVERS * page_short or long < _SCAN_COVERS * page_long:
         return 0.0
     pixels_short, pixels_long = sorted((info["width"], info["height"]))

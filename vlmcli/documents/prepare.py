@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from vlmcli.documents import blank, textlayer
-from vlmcli.documents.base import Document, PageHandle, Picture, Pixels, RenderSpec
+from vlmcli.documents.base import Document, PageHandle, Picture, Pixels
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.errors import PageError
 from vlmcli.results import ErrorInfo
@@ -36,10 +36,8 @@ def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedP
 def _prepare(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:
     if spec.text_layer == "only":
         return _from_layer_alone(document, handle, spec)
-    render = _render_spec(document, handle.index, spec)
+    render = replace(spec.render, grey=spec.reads == "lines")
     picture = document.render(handle.index, render)
-    if handle.pixel_size(spec.render.dpi, spec.render.max_pixels).downscaled:
-        picture = replace(picture, downscaled=True)
     grey = picture.pixels if picture.pixels.ndim == 2 else _to_grey(picture.pixels)
     layer = document.text_layer(handle.index, render) if spec.text_layer != "ignore" else None
     if layer is not None and spec.text_layer == "auto":
@@ -62,13 +60,6 @@ def _prepare(document: Document, handle: PageHandle, spec: PrepareSpec) -> Prepa
     lines = find_lines(grey)
     crops = crop_lines(grey, lines, height=spec.line_height, max_width=spec.max_line_width)
     return replace(page, crops=crops)
-
-
-def _render_spec(document: Document, index: int, spec: PrepareSpec) -> RenderSpec:
-    """Grey for line readers; and a scan is not drawn larger than it is."""
-    render = replace(spec.render, grey=spec.reads == "lines")
-    scan = document.scan_dpi(index, render)
-    return render if scan is None else replace(render, dpi=scan)
 
 
 def _from_layer_alone(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:

@@ -6,6 +6,7 @@ Pure arithmetic on sizes. A page that no model can take has no demand and is nam
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from vlmcli.documents.base import PixelSize
 from vlmcli.errors import PageError
 from vlmcli.memory import estimate
 from vlmcli.memory.facts import ModelFacts
@@ -17,7 +18,6 @@ from vlmcli.memory.settings import (
     PAGE_OUTPUT_TOKENS,
     PROMPT_TOKENS,
     PageShape,
-    PixelSizeLike,
     PlanSettings,
 )
 
@@ -78,14 +78,15 @@ def measure_pages(
     pages: Sequence[PageShape], facts: ModelFacts | None, settings: PlanSettings
 ) -> Job:
     """The demands of the pages under the settings; equal sizes are measured once."""
-    known: dict[tuple[int, int], Demand | None] = {}
+    known: dict[tuple[PixelSize, int], Demand | None] = {}
     demands: list[Demand] = []
     unreadable: list[str] = []
+    grey = facts is None or facts.reads == "lines"
     for page in pages:
         size = page.pixel_size(settings.dpi, settings.max_pixels)
-        key = (size.width, size.height)
+        key = (size, page.drawing_bytes(size, grey=grey))
         if key not in known:
-            known[key] = _demand(size, facts, settings)
+            known[key] = _demand(*key, facts, settings)
         demand = known[key]
         label = f"{page.document}, page {page.number}"
         if demand is None:
@@ -100,18 +101,23 @@ def in_order(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     return tuple(sorted(demands, key=lambda one: (-one.positions, -one.page_pixels)))
 
 
-def _demand(size: PixelSizeLike, facts: ModelFacts | None, settings: PlanSettings) -> Demand | None:
+def _demand(
+    size: PixelSize, decoded: int, facts: ModelFacts | None, settings: PlanSettings
+) -> Demand | None:
     """What a picture of this size asks for; None where it has no size or the model refuses it."""
     if not (size.width and size.height):
         return None
     if facts is None:
-        return Demand("", size.width * size.height, _worker_bytes(size, "lines", 0, settings))
+        drawn = _worker_bytes(size, decoded, settings, crops=0)
+        return Demand("", size.width * size.height, drawn)
     if facts.reads == "lines":
-        return _line_demand(size, facts, settings)
-    return _page_demand(size, facts, settings)
+        return _line_demand(size, decoded, facts, settings)
+    return _page_demand(size, decoded, facts, settings)
 
 
-def _page_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings) -> Demand | None:
+def _page_demand(
+    size: PixelSize, decoded: int, facts: ModelFacts, settings: PlanSettings
+) -> Demand | None:
     width, height = size.width, size.height
     try:
         geometry = facts.measure(width, height)
@@ -122,7 +128,7 @@ def _page_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings)
     return Demand(
         label="",
         page_pixels=width * height,
-        worker_bytes=_worker_bytes(size, "page", 0, settings),
+        worker_bytes=_worker_bytes(size, decoded, settings),
         picture_bytes=3 * (width * height + resized),
         # Pillow keeps four bytes a pixel: of the page, of the page narrowed, and of the result.
         staging_bytes=4 * (width * height + geometry.width * height + resized),
@@ -136,7 +142,9 @@ def _page_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings)
     )
 
 
-def _line_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings) -> Demand:
+def _line_demand(
+    size: PixelSize, decoded: int, facts: ModelFacts, settings: PlanSettings
+) -> Demand:
     """A page for a line reader: KV of its widest line; tokens as if it were full of print."""
     width, height = size.width, size.height
     pitch = max(1.0, LINE_PITCH_POINTS / 72 * _dpi(size, settings))
@@ -151,7 +159,7 @@ def _line_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings)
     return Demand(
         label="",
         page_pixels=width * height,
-        worker_bytes=_worker_bytes(size, "lines", crops, settings),
+        worker_bytes=_worker_bytes(size, decoded, settings, crops=crops),
         picture_bytes=crops,
         patches=widest.num_patches,
         visual_tokens=tokens,
@@ -163,17 +171,26 @@ def _line_demand(size: PixelSizeLike, facts: ModelFacts, settings: PlanSettings)
     )
 
 
-def _worker_bytes(size: PixelSizeLike, reads: str, crops: int, settings: PlanSettings) -> int:
-    """Bytes of a page worker for one page, beyond what it takes without any."""
+def _worker_bytes(
+    size: PixelSize, decoded: int, settings: PlanSettings, *, crops: int | None = None
+) -> int:
+    """Bytes of a page worker for one page, beyond what it takes without any.
+
+    Args:
+        size: of the picture.
+        decoded: bytes that decoders hold while it is drawn.
+        settings: whether pages are drawn at all, resolutions, coefficients.
+        crops: bytes of the lines that are cut out; None where the page is read whole.
+    """
     if not settings.draws_pages:
         return 0
     pixels = size.width * size.height
-    if reads == "page":
-        return estimate.draw_page(pixels, settings.coefficients)
-    printed = pixels * (estimate.PRINT_DPI / _dpi(size, settings)) ** 2
-    return estimate.draw_lines(pixels, round(printed), crops, settings.coefficients)
+    if crops is None:
+        return estimate.draw_page(pixels, decoded, settings.coefficients)
+    printed = round(pixels * (estimate.PRINT_DPI / _dpi(size, settings)) ** 2)
+    return estimate.draw_lines(pixels, decoded, printed, crops, settings.coefficients)
 
 
-def _dpi(size: PixelSizeLike, settings: PlanSettings) -> float:
+def _dpi(size: PixelSize, settings: PlanSettings) -> float:
     """Resolution of the picture as it is drawn; images do not say theirs."""
     return size.dpi or min(settings.dpi, IMAGE_DPI)

@@ -23,7 +23,7 @@ LOGIT_COPIES = 2
 
 PRINT_DPI = 130
 """Resolution at which the line finder looks at usual print; its letters are 10 to 14 pixels."""
-_LEAST_WORK, _MOST_WORK = 2_200_000, 9_000_000
+_LEAST_WORK, _MOST_WORK = 3_400_000, 9_000_000
 """Pixels of the copy in which lines are looked for: `documents.lines.finder`."""
 CROP_KNOWN_BYTES = 1200
 """Of a line whose answer is remembered, for lines that are equal to it: 1.0 KiB measured."""
@@ -46,8 +46,6 @@ class Coefficients:
     """In a page worker, of the copy in which lines are looked for: 11 to 14 measured."""
     page_bytes: int = 8 * MIB
     """In a page worker, for any page that is drawn for a page reader."""
-    page_bytes_per_pixel: float = 9.0
-    """In a page worker: a scan, decoded, scaled and drawn in RGB; drawn print takes 6."""
     device_context_bytes: int = 512 * MIB
     """CUDA context with cuBLAS and its workspaces: 0.35 to 0.6 GiB on H100 to L4."""
     graph_layer_bytes: int = 150 * 1024
@@ -78,32 +76,36 @@ def runtime_context(device: str, coefficients: Coefficients) -> int:
     return coefficients.main_bytes if device == "cpu" else coefficients.device_context_bytes
 
 
-def draw_lines(pixels: int, printed: int, crops: int, coefficients: Coefficients) -> int:
+def draw_lines(
+    pixels: int, decoded: int, printed: int, crops: int, coefficients: Coefficients
+) -> int:
     """Bytes in a page worker while a page is drawn in grey and its lines are found and cut out.
 
-    Drawn: the picture, its copy, a decoded scan of that size. Searched: the picture, and the copy
-    that the line finder makes of it: 2.2 million pixels, up to 9 where the letters would be too
-    small in that.
+    First the picture and what is decoded for it, and one copy where it comes from Pillow. Then the
+    picture, and the copy in which the line finder works: 2.2 million pixels, more where letters
+    would be too small in that, up to 9 and to twice the picture's width.
 
     Args:
         pixels: width x height of the picture.
-        printed: what the picture would have at `PRINT_DPI`.
+        decoded: bytes that decoders hold while it is drawn.
+        printed: pixels that it would have at `PRINT_DPI`.
         crops: bytes of the lines that are cut out.
         coefficients: `line_page_bytes`, `finder_bytes_per_pixel`.
     """
-    work = max(min(pixels, _LEAST_WORK), min(_MOST_WORK, printed, 4 * pixels))
+    work = min(4 * pixels, max(_LEAST_WORK, min(_MOST_WORK, printed)))
     searched = pixels + round(work * coefficients.finder_bytes_per_pixel) + crops
-    return coefficients.line_page_bytes + max(3 * pixels, searched)
+    return coefficients.line_page_bytes + max(2 * pixels + decoded, searched)
 
 
-def draw_page(pixels: int, coefficients: Coefficients) -> int:
-    """Bytes in a page worker while a page is drawn in colour and sent.
+def draw_page(pixels: int, decoded: int, coefficients: Coefficients) -> int:
+    """Bytes in a page worker while a page is drawn in colour, looked at for blankness, and sent.
 
     Args:
         pixels: width x height of the picture.
-        coefficients: `page_bytes`, `page_bytes_per_pixel`.
+        decoded: bytes that decoders hold while it is drawn.
+        coefficients: `page_bytes`.
     """
-    return coefficients.page_bytes + round(pixels * coefficients.page_bytes_per_pixel)
+    return coefficients.page_bytes + 3 * pixels + max(2 * pixels, decoded)
 
 
 def graph_pool(device: str, num_layers: int, num_buckets: int, coefficients: Coefficients) -> int:

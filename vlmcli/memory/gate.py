@@ -30,7 +30,7 @@ _measures = attrgetter(
 
 _NOTHING = Demand("", 0, 0)
 
-Size = tuple[int, int]
+Size = tuple[int, int, int]
 
 
 class MemoryGate:
@@ -46,10 +46,13 @@ class MemoryGate:
         self._planner = planner
         self._needs_model = needs_model
         self._settings = planner.settings
+        facts = planner.facts
+        self._is_grey = facts is None or facts.reads == "lines"
         self._pages: list[PageShape] = []
         self._job = Job(planner.facts, planner.settings, (), ())
         self._most = (0,) * len(_measures(_NOTHING))
         self._known: dict[Size, Demand] = {}
+        """By width and height in pixels and bytes that decoders hold."""
         self._too_large: set[Size] = set()
         self._plan: Plan | None = None
 
@@ -151,7 +154,7 @@ class MemoryGate:
             PageError: it cannot fit under the cap, even alone.
         """
         if self._size(page) in self._too_large:
-            width, height = self._size(page)
+            width, height, _ = self._size(page)
             raise PageError(
                 f"a page of {width} × {height} pixels does not fit into "
                 f"{format_size(self.cap_bytes)}",
@@ -171,7 +174,7 @@ class MemoryGate:
 
     def _size(self, page: PageShape) -> Size:
         size = page.pixel_size(self._settings.dpi, self._settings.max_pixels)
-        return size.width, size.height
+        return size.width, size.height, page.drawing_bytes(size, grey=self._is_grey)
 
     def _is_covered(self, page: PageShape) -> bool:
         if self._size(page) in self._too_large:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from vlmcli.documents.base import PixelSize
 from vlmcli.memory.estimate import Coefficients
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS
@@ -36,22 +37,6 @@ IMAGE_DPI = 200.0
 """Resolution assumed for images, whose tags are not to be trusted."""
 
 
-class PixelSizeLike(Protocol):
-    """The size of a picture in pixels."""
-
-    @property
-    def width(self) -> int:
-        """Pixels."""
-
-    @property
-    def height(self) -> int:
-        """Pixels."""
-
-    @property
-    def dpi(self) -> float | None:
-        """Pixels per inch; None for images, which do not say it reliably."""
-
-
 class PageShape(Protocol):
     """A page that was measured, not rendered; `documents.source.PageHandle` is one."""
 
@@ -63,8 +48,11 @@ class PageShape(Protocol):
     def number(self) -> int:
         """Page number from 1."""
 
-    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSizeLike:
+    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSize:
         """Size of the picture that rendering gives; 0 x 0 if the page cannot be loaded."""
+
+    def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
+        """What decoders hold beside the picture while the page is drawn at that size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
