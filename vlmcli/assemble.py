@@ -85,8 +85,11 @@ def read_record(
 ) -> PageRecord:
     """The record of a page that a model has read."""
     crops = page.crops
-    lines, text = _join_crops(crops, reading.crops) if crops else ((), reading.text)
     failed = reading.status != "ok"
+    lines: tuple[Line, ...] = ()
+    text = reading.text
+    if crops and reading.status != "error":
+        lines, text = _join_crops(crops, reading.crops)
     return PageRecord(
         document=identity.document,
         page=identity.page,
@@ -100,7 +103,7 @@ def read_record(
         dpi=page.dpi,
         downscaled=page.downscaled,
         suspect=(*page.suspect, *reading.suspect),
-        lines=() if reading.status == "error" else lines,
+        lines=lines,
         tokens=reading.tokens,
         attempts=reading.attempts,
         seconds=Seconds(

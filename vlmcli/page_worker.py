@@ -40,7 +40,10 @@ class _OpenDocuments:
 
 
 def answer(documents: _OpenDocuments, task: Task) -> Outcome:
-    """Do one task; a `VlmcliError` of the document becomes a `Failure` that carries it."""
+    """Do one task; a `VlmcliError` of the document becomes a `Failure` that carries it.
+
+    So does a failed allocation, which leaves the worker as it was.
+    """
     try:
         if isinstance(task, OpenTask):
             document = documents.get(task.source, task.password, strict=task.strict)
@@ -51,6 +54,8 @@ def answer(documents: _OpenDocuments, task: Task) -> Outcome:
         return prepare_page(document, task.index, task.spec)
     except VlmcliError as error:
         return Failure(kind="error", message=error.message, error=error)
+    except MemoryError:
+        return Failure(kind="memory", message="the page needs more memory than there is")
 
 
 def main(fd: int) -> None:

@@ -45,7 +45,7 @@ TINY = Shape(
     vision_width=64,
     vision_layers=2,
     vision_heads=2,
-    max_pixels=4_000_000,
+    max_pixels=3_000_000,
 )
 SMALL = Shape(
     name="small",
@@ -58,7 +58,7 @@ SMALL = Shape(
     vision_width=192,
     vision_layers=4,
     vision_heads=3,
-    max_pixels=2_000_000,
+    max_pixels=1_000_000,
 )
 MID = Shape(
     name="mid",
@@ -71,7 +71,7 @@ MID = Shape(
     vision_width=512,
     vision_layers=8,
     vision_heads=8,
-    max_pixels=1_000_000,
+    max_pixels=600_000,
 )
 """About 115 million parameters."""
 

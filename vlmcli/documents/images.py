@@ -290,6 +290,8 @@ class ImageDocument:
                 if shown.size != stored:
                     shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
                 pixels = image_modes.turn(image_modes.to_pixels(shown), orientation)
+        except MemoryError:
+            raise
         except PILLOW_ERRORS as error:
             raise PageError(f"the picture cannot be decoded: {_words(error)}") from error
         return Picture(pixels=pixels, dpi=None, downscaled=size.downscaled)

@@ -59,6 +59,12 @@ def take_faults() -> tuple[str, ...]:
     return tuple(line for line in take_warnings() if _FAULT.search(line))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation of MuPDF's failed, which it reports like any other fault."""
+    text = reason(error)
+    return text.startswith(("malloc", "calloc", "realloc")) and "failed" in text
+
+
 def drop_caches() -> None:
-    """Let go of decoded images: MuPDF would keep 256 MiB of them, and memory must be flat."""
+    """Let go of decoded images, fonts and the like: MuPDF would keep 256 MiB of them."""
     load().TOOLS.store_shrink(100)

@@ -14,6 +14,10 @@ from vlmcli.documents.base import PageHandle, Picture, RenderSpec, Source, TextL
 from vlmcli.errors import EncryptedError, InputError, PageError
 from vlmcli.results import ErrorInfo
 
+_KEEP_FONTS = 16
+"""Pages for which fonts are kept: a document may have others on every page, and memory must be
+flat."""
+
 
 def open_pdf(source: Source, *, password: str | None, strict: bool) -> "PdfDocument":
     """Open a file that begins like a PDF.
@@ -98,6 +102,7 @@ class PdfDocument:
         self._loaded: tuple[int, Any] | None = None
         self._measured: PageHandle | None = None
         self._faults: tuple[str, ...] = ()
+        self._num_drawn = 0
 
     def __enter__(self) -> Self:
         return self
@@ -163,10 +168,13 @@ class PdfDocument:
         try:
             pixels = pdf_page.draw(page, size, grey=spec.grey)
         except mupdf.errors() as error:
+            if mupdf.is_out_of_memory(error):
+                raise MemoryError(mupdf.reason(error)) from error
             raise PageError(f"the page cannot be drawn: {mupdf.reason(error)}") from error
         finally:
             self._note_faults()
-            if embedded:
+            self._num_drawn += 1
+            if embedded or self._num_drawn % _KEEP_FONTS == 0:
                 mupdf.drop_caches()
         return Picture(pixels=pixels, dpi=size.dpi, downscaled=size.downscaled, faults=self._faults)
 

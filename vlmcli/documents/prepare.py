@@ -21,15 +21,21 @@ from vlmcli.results import ErrorInfo
 
 
 def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedPage:
-    """Page `index` (from 0) of `document`, by `spec`. Page faults become the outcome `error`."""
+    """Page `index` (from 0) of `document`, by `spec`. Page faults become the outcome `error`.
+
+    Raises:
+        MemoryError: there was too little memory, which need not be the page's fault.
+    """
     start = time.perf_counter()
     handle = document.page(index)
     try:
         page = _prepare(document, handle.require(), spec)
     except PageError as error:
         page = _failed(handle, spec, error)
-    except MemoryError:
-        page = _failed(handle, spec, PageError("the page needs more memory than there is"))
+    except cv2.error as error:
+        if error.code != cv2.Error.StsNoMem:
+            raise
+        raise MemoryError(str(error)) from error
     return replace(page, render_seconds=time.perf_counter() - start)
 
 

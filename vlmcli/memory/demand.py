@@ -3,6 +3,7 @@
 Pure arithmetic on sizes. A page that no model can take has no demand and is named instead.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,10 +22,13 @@ from vlmcli.memory.settings import (
     PlanSettings,
 )
 
+_MOST_PER_COLUMN = 8
+"""Output tokens of a visual column that a line reader allows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one page asks for. `output` is what room is kept for, `max_output` the most of it.
+    """What one page asks for.
 
     Attributes:
         label: document and page.
@@ -35,7 +39,9 @@ class Demand:
         patches: of one picture that is encoded: the page, or its widest line.
         visual_tokens: of the whole page.
         sequences: requests that the page becomes.
-        vision_positions: KV positions of one of them, and so on.
+        vision_positions: KV positions of one of them that are visual tokens.
+        positions: KV positions of one of them that room is kept for, output counted.
+        most_positions: KV positions that the longest one may grow to.
     """
 
     label: str
@@ -47,14 +53,8 @@ class Demand:
     visual_tokens: int = 0
     sequences: int = 0
     vision_positions: int = 0
-    text_positions: int = 0
-    output: int = 0
-    max_output: int = 0
-
-    @property
-    def positions(self) -> int:
-        """KV positions that room is kept for, of one sequence."""
-        return self.vision_positions + self.text_positions + self.output
+    positions: int = 0
+    most_positions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ def _page_demand(
         return None
     most = settings.max_tokens or PAGE_MAX_TOKENS
     resized = geometry.width * geometry.height
+    prompt = geometry.num_tokens + geometry.num_markers + PROMPT_TOKENS
     return Demand(
         label="",
         page_pixels=width * height,
@@ -136,39 +137,48 @@ def _page_demand(
         visual_tokens=geometry.num_tokens,
         sequences=1,
         vision_positions=geometry.num_tokens,
-        text_positions=geometry.num_markers + PROMPT_TOKENS,
-        output=min(most, PAGE_OUTPUT_TOKENS),
-        max_output=most,
+        positions=prompt + min(most, PAGE_OUTPUT_TOKENS),
+        most_positions=prompt + most,
     )
 
 
 def _line_demand(
     size: PixelSize, decoded: int, facts: ModelFacts, settings: PlanSettings
 ) -> Demand:
-    """A page for a line reader: KV of its widest line; tokens as if it were full of print."""
+    """A page for a line reader: as if it were full of print, as wide as lines can be on it."""
     width, height = size.width, size.height
     pitch = max(1.0, LINE_PITCH_POINTS / 72 * _dpi(size, settings))
     scale = facts.line_height / pitch
     row = min(max(1, round(width * scale)), 4 * facts.max_line_width)
     rows = max(1, round(height / pitch))
     widest = facts.measure(facts.max_line_width, facts.line_height)
-    columns = widest.num_tokens
-    tokens = rows * max(1, round(row / facts.max_line_width * columns))
+    # Small print fills a row with twice as many letters.
+    share = min(1.0, 2 * row / facts.max_line_width)
+    columns = math.ceil(widest.num_tokens * share)
+    tokens = rows * max(1, round(row / facts.max_line_width * widest.num_tokens))
     crops = rows * row * facts.line_height
-    most = settings.max_tokens or 8 * columns + 16
     return Demand(
         label="",
         page_pixels=width * height,
         worker_bytes=_worker_bytes(size, decoded, settings, crops=crops),
         picture_bytes=crops,
-        patches=widest.num_patches,
+        patches=math.ceil(widest.num_patches * share),
         visual_tokens=tokens,
         sequences=rows * -(-row // facts.max_line_width),
         vision_positions=columns,
-        text_positions=2 + facts.draft_tokens(columns),
-        output=min(most, LINE_TOKENS_PER_COLUMN * columns + 16),
-        max_output=most,
+        positions=_line_positions(columns, facts, settings, LINE_TOKENS_PER_COLUMN),
+        # Whatever the page looks like, the widest line there can be must find room.
+        most_positions=_line_positions(widest.num_tokens, facts, settings, _MOST_PER_COLUMN),
     )
+
+
+def _line_positions(
+    columns: int, facts: ModelFacts, settings: PlanSettings, per_column: int
+) -> int:
+    """KV positions of a line of so many visual columns, with so much output for each of them."""
+    output = per_column * columns + 16
+    prompt = columns + 2 + facts.draft_tokens(columns)
+    return prompt + min(output, settings.max_tokens or output)
 
 
 def _worker_bytes(

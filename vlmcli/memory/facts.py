@@ -90,7 +90,8 @@ class TowerFacts:
     intermediate_size: int
     num_heads: int
     patch_values: int
-    """Numbers in one patch as the tower takes it: channels x frames x side x side."""
+    """Numbers in one patch of a picture: channels x side x side. Towers that take several frames
+    are sent one, since a picture's frames are equal."""
     is_gated: bool = False
     has_qkv_bias: bool = True
     has_bias: bool = True

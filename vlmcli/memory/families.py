@@ -134,7 +134,7 @@ def _qwen2_vl(config: Config, hidden: int) -> Vision:
         hidden_size=width,
         intermediate_size=int(width * vision.get("mlp_ratio", 4)),
         num_heads=int(vision.get("num_heads", 16)),
-        patch_values=values,
+        patch_values=3 * patch * patch,
         extra=values * width,
     )
     mlp = linear(merged, merged, bias=True) + linear(merged, hidden, bias=True)
@@ -151,7 +151,7 @@ def _qwen2_5_vl(config: Config, hidden: int) -> Vision:
         hidden_size=width,
         intermediate_size=int(vision.get("intermediate_size", 3420)),
         num_heads=int(vision.get("num_heads", 16)),
-        patch_values=values,
+        patch_values=3 * patch * patch,
         is_gated=True,
         has_norm_bias=False,
         extra=values * width,
@@ -172,7 +172,7 @@ def _qwen3_vl(config: Config, hidden: int) -> Vision:
         hidden_size=width,
         intermediate_size=int(vision["intermediate_size"]),
         num_heads=int(vision["num_heads"]),
-        patch_values=values,
+        patch_values=3 * patch * patch,
         extra=linear(values, width, bias=True) + positions,
     )
     mlp = linear(merged, merged, bias=True) + linear(merged, hidden, bias=True)
@@ -294,7 +294,7 @@ def _glm_ocr(config: Config, hidden: int) -> Vision:
         hidden_size=width,
         intermediate_size=int(vision.get("intermediate_size", 4096)),
         num_heads=heads,
-        patch_values=values,
+        patch_values=3 * patch * patch,
         is_gated=True,
         has_qkv_bias=bool(vision.get("attention_bias", True)),
         has_norm_bias=False,

@@ -242,7 +242,7 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
     encoder = estimate.encoder_peak(
         facts.towers, _encode_patches(job, load, read), dtype, settings.coefficients
     )
-    longest = max(one.positions - one.output + one.max_output for one in read)
+    longest = max(one.most_positions for one in read)
     context = _context_tokens(job, load, read)
     chunk = min(batched_tokens(job, load), context)
     # A line reader drafts whole lines, so that nearly every row of a step wants logits.
@@ -273,7 +273,8 @@ def batched_tokens(job: Job, load: Load) -> int:
     """Most query tokens of a step; lines have no use for more than their own."""
     limit = job.settings.resolve_batched_tokens(job.model)
     if job.model.reads == "lines":
-        return min(limit, TOKENS_PER_LINE * load.sequences)
+        columns = max((demand.vision_positions for demand in job.demands), default=1)
+        return min(limit, min(TOKENS_PER_LINE, 3 * columns + 8) * load.sequences)
     return limit
 
 
@@ -306,20 +307,21 @@ def _kv(job: Job, load: Load) -> int:
     )
     if not job.demands:
         return null
-    sizes = [_page_kv(job, demand, demand.output) for demand in job.demands[: load.pages]]
-    largest = job.demands[0]
-    growth = _page_kv(job, largest, largest.max_output) - sizes[0]
+    demands = job.demands[: load.pages]
+    sizes = [_sequence_kv(job, demand, demand.positions) for demand in demands]
+    most = max(demand.most_positions for demand in job.demands)
+    growth = _sequence_kv(job, demands[0], most) - sizes[0]
     if job.model.reads == "lines":
         return load.sequences * sizes[0] + growth + null
     return sum(sizes) + growth + null
 
 
-def _page_kv(job: Job, demand: Demand, output: int) -> int:
+def _sequence_kv(job: Job, demand: Demand, positions: int) -> int:
     settings, facts = job.settings, job.model
     return estimate.kv_bytes(
         facts.decoder,
         vision_tokens=demand.vision_positions,
-        text_tokens=demand.text_positions + output,
+        text_tokens=positions - demand.vision_positions,
         kv_dtype=settings.resolve_kv_dtype(facts),
         vision_kv_dtype=settings.resolve_vision_kv_dtype(facts),
         block_size=settings.block_size,

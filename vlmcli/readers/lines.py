@@ -16,6 +16,7 @@ import numpy.typing as npt
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import pad_line
 from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
+from vlmcli.errors import PageError
 from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
@@ -69,7 +70,7 @@ class LineReader:
         self._num_shared = 0
 
     def submit(self, job: PageJob) -> None:
-        """Queue the crops of a page.
+        """Queue the crops of a page. One that can never fit makes the page an error from `step`.
 
         Raises:
             OutOfMemoryError: there is no room for them; the page has not been taken.
@@ -82,6 +83,12 @@ class LineReader:
         except OutOfMemoryError:
             self.abort(job.key)
             raise
+        except PageError as error:
+            self.abort(job.key)
+            failure = PageReading(
+                key=job.key, status="error", code=error.code, message=error.message
+            )
+            self._finished.append(failure)
         if not job.crops:
             self._close_page(job.key)
 
@@ -101,7 +108,8 @@ class LineReader:
 
     def abort(self, key: int) -> None:
         """Forget a page; crops that another page waits for go on."""
-        del self._pages[key]
+        self._pages.pop(key, None)
+        self._finished = [reading for reading in self._finished if reading.key != key]
         for ticket, crop in list(self._crops.items()):
             crop.waiting = [place for place in crop.waiting if place[0] != key]
             if not crop.waiting:

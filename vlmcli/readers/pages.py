@@ -84,6 +84,7 @@ class PageReader:
 
     def abort(self, key: int) -> None:
         """Forget a page."""
+        self._finished = [reading for reading in self._finished if reading.key != key]
         for ticket, owner in list(self._keys.items()):
             if owner == key:
                 self._guard.abort(ticket)
