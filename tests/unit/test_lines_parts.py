@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vlmcli.documents.lines.baseline import fit_baseline
@@ -70,6 +70,8 @@ def test_medians_are_values(values: list[int]) -> None:
 def test_baselines_pass_under_the_letters_that_stand_on_them(
     slope: float, bend: float, tails: set[int]
 ) -> None:
+    # A line that begins or ends with descenders alone has no foot to go by there.
+    assume(all(len(tails & set(part)) <= 3 for part in (range(8), range(52, 60))))
     x = np.arange(60) * 14.0
     along = x + 5 - (x[-1] + 10) / 2
     foot = 100 + slope * along + bend * along**2
