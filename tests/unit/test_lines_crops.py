@@ -122,7 +122,7 @@ def test_a_turned_page_gives_upright_crops() -> None:
             assert best_match(one.pixels.astype(np.float64), fitted) > 0.85
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(count=st.integers(6, 24), size=st.integers(16, 30), max_width=st.integers(150, 700))
 def test_the_crops_of_a_wide_line_cover_it_and_are_cut_between_words(
     count: int, size: int, max_width: int

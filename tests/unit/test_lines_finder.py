@@ -215,7 +215,7 @@ def test_the_same_page_gives_the_same_lines() -> None:
     assert np.array_equal(pixels, before)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(FONTS),
     size=st.integers(18, 44),

@@ -1,5 +1,6 @@
 """Reading order: columns one after another, tables row by row, headings where they stand."""
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -196,7 +197,30 @@ def test_pictures_frames_and_borders_are_no_text() -> None:
     assert_same_lines(sheet, found)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+def test_the_grains_of_a_photograph_are_no_text() -> None:
+    sheet = Sheet(height=1250)
+    sheet.paragraph(80, 60, 5)
+    rng = np.random.default_rng(11)
+    grains = cv2.GaussianBlur(rng.normal(128, 400, (520, 900)), (0, 0), 2.4)
+    below = Sheet(height=1250)
+    below.paragraph(80, 900, 5)
+    pixels = np.minimum(sheet.pixels, below.pixels)
+    pixels[330:850, 120:1020] = np.clip(grains, 0, 255)
+    found = find_lines(pixels)
+    assert len(found) <= len(sheet.lines) + len(below.lines) + 6
+    printed = [line for line in found if not 310 < (line.bbox[1] + line.bbox[3]) / 2 < 860]
+    sheet.lines += below.lines
+    assert_same_lines(sheet, tuple(printed))
+
+
+def test_a_page_that_is_a_photograph_gives_hardly_a_line() -> None:
+    rng = np.random.default_rng(12)
+    fine = cv2.GaussianBlur(rng.normal(128, 300, (900, 1300)), (0, 0), 2)
+    coarse = cv2.GaussianBlur(rng.normal(0, 3000, (900, 1300)), (0, 0), 25)
+    assert len(find_lines(np.clip(fine + coarse, 0, 255).astype(np.uint8))) <= 12
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(
     num_columns=st.integers(1, 3),
     counts=st.lists(st.integers(6, 22), min_size=3, max_size=3),

@@ -11,6 +11,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from vlmcli.documents.lines.blocks import (
+    Block,
+    column_blocks,
+    continues,
+    lines_of,
+    row_block,
+    stacked,
+    table_block,
+    usual_size,
+)
 from vlmcli.documents.lines.pieces import Piece
 from vlmcli.documents.lines.rules import Rule
 
@@ -42,22 +52,12 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """Pieces that are read together, as one line (`row`) of a block."""
-
-    pieces: tuple[Piece, ...]
-    row: int
-    cell: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Band:
     pieces: list[Piece]
     is_ruled: bool
     """Cut off from the band above by a rule alone."""
 
 
-_Block = list[_Cell]
 _Interval = tuple[float, float]
 
 
@@ -104,38 +104,28 @@ def _lowered(piece: Piece, pieces: Sequence[Piece]) -> Piece:
     return replace(piece, size=first.size, base=base)
 
 
-def _order(pieces: list[Piece], rules: Sequence[Rule], depth: int) -> list[_Block]:
+def _order(pieces: list[Piece], rules: Sequence[Rule], depth: int) -> list[Block]:
     if len(pieces) == 1 or depth == 0:
-        return _column(pieces)
+        return column_blocks(pieces)
     bands = _bands(pieces, rules)
     if len(bands) > 1:
-        blocks: list[_Block] = []
+        blocks: list[Block] = []
         for band in bands:
             own = _order(band.pieces, rules, depth - 1)
-            if band.is_ruled and len(own) == 1 and blocks and _continues(blocks[-1], own[0]):
-                blocks[-1] = _stacked(blocks[-1], own[0])
+            if band.is_ruled and len(own) == 1 and blocks and continues(blocks[-1], own[0]):
+                blocks[-1] = stacked(blocks[-1], own[0])
             else:
                 blocks += own
         return blocks
     columns = _columns(pieces)
     if len(columns) == 1:
-        return _column(pieces)
+        return column_blocks(pieces)
     if _is_one_row(columns, rules):
-        pieces = [piece for column in columns for line in _lines(column) for piece in line]
-        return [_row(pieces, columns)]
+        pieces = [piece for column in columns for line in lines_of(column) for piece in line]
+        return [row_block(pieces, columns)]
     if _is_prose(columns):
         return [block for column in columns for block in _order(column, rules, depth - 1)]
-    return [_table(columns)]
-
-
-def _continues(above: _Block, below: _Block) -> bool:
-    """Whether two blocks are rows of one table."""
-    return any(c.cell is not None for c in above) and any(c.cell is not None for c in below)
-
-
-def _stacked(above: _Block, below: _Block) -> _Block:
-    shift = above[-1].row + 1 - below[0].row
-    return above + [replace(cell, row=cell.row + shift) for cell in below]
+    return [table_block(columns)]
 
 
 def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
@@ -143,7 +133,7 @@ def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
     levels = _levels(pieces)
     if len(levels) == 1:
         return [_Band(pieces=pieces, is_ruled=False)]
-    lane = _LANE * _usual_size(pieces)
+    lane = _LANE * usual_size(pieces)
     bands = [_Band(pieces=list(levels[0]), is_ruled=False)]
     taken = _merge([(p.x0, p.x1) for p in levels[0]], lane)
     spans = [_merge([(p.x0, p.x1) for p in level], lane) for level in levels]
@@ -195,14 +185,14 @@ def _fits(
 def _is_far(above: list[Piece], below: list[Piece]) -> bool:
     """Whether wide white lies between two levels."""
     bottom, top = max(p.foot for p in above), min(p.foot - p.size for p in below)
-    return top - bottom > _BREAK * _usual_size([*above, *below])
+    return top - bottom > _BREAK * usual_size([*above, *below])
 
 
 def _is_ruled_off(
     above: list[Piece], below: list[Piece], taken: Sequence[_Interval], rules: Sequence[Rule]
 ) -> bool:
     """Whether a rule across a lane lies between two levels of columns."""
-    slack = 0.3 * _usual_size([*above, *below])
+    slack = 0.3 * usual_size([*above, *below])
     top = max(p.foot for p in above) - slack
     bottom = min(p.foot - p.size for p in below) + slack
     lanes = [(a[1], b[0]) for a, b in pairwise(taken)]
@@ -215,7 +205,7 @@ def _is_ruled_off(
 
 def _columns(pieces: list[Piece]) -> list[list[Piece]]:
     """Pieces by column, left to right; one column if no lane runs through."""
-    merged = _merge([(p.x0, p.x1) for p in pieces], _LANE * _usual_size(pieces))
+    merged = _merge([(p.x0, p.x1) for p in pieces], _LANE * usual_size(pieces))
     columns: list[list[Piece]] = [[] for _ in merged]
     starts = np.array([start for start, _ in merged])
     for piece in pieces:
@@ -230,13 +220,13 @@ def _is_prose(columns: list[list[Piece]]) -> bool:
     """
     prose = 0
     for column in columns:
-        lines = _lines(column)
+        lines = lines_of(column)
         lengths = [line[-1].x1 - line[0].x0 for line in lines]
-        if len(lines) >= 2 and np.percentile(lengths, 75) >= _PROSE * _usual_size(column):
+        if len(lines) >= 2 and np.percentile(lengths, 75) >= _PROSE * usual_size(column):
             prose += 1
     if prose >= 2:
         return True
-    if any(len(_lines(column)) < 3 for column in columns):
+    if any(len(lines_of(column)) < 3 for column in columns):
         return False
     return _level_share(min(columns, key=len), columns) < 0.4
 
@@ -248,36 +238,20 @@ def _level_share(column: list[Piece], columns: list[list[Piece]]) -> float:
     return float(np.mean(near))
 
 
-def _table(columns: list[list[Piece]]) -> _Block:
-    """A block whose lines are read from left to right, one cell for each column."""
-    lines = _lines([piece for column in columns for piece in column])
-    return [cell for row, line in enumerate(lines) for cell in _row(line, columns, row)]
-
-
-def _row(entries: Sequence[Piece], columns: list[list[Piece]], row: int = 0) -> _Block:
-    """Pieces as cells of one row, in the order of the columns and, in a cell, as given."""
-    where = {id(piece): cell for cell, column in enumerate(columns) for piece in column}
-    block: _Block = []
-    for cell in sorted({where[id(piece)] for piece in entries}):
-        own = tuple(piece for piece in entries if where[id(piece)] == cell)
-        block.append(_Cell(pieces=own, row=row, cell=cell))
-    return block
-
-
 def _is_one_row(columns: list[list[Piece]], rules: Sequence[Rule]) -> bool:
     """Whether the columns are cells of one row: between two rules, with lines of their own.
 
     In a table that is ruled above and below only, the lines stand level across the columns.
     """
     longest = max(columns, key=len)
-    few = len(_lines(longest)) <= _CELL_LINES
+    few = len(lines_of(longest)) <= _CELL_LINES
     return few and _is_ruled(columns, rules) and _level_share(longest, columns) < 0.7
 
 
 def _is_ruled(columns: list[list[Piece]], rules: Sequence[Rule]) -> bool:
     """Whether rules across the lanes lie right above and right below the columns."""
     pieces = [piece for column in columns for piece in column]
-    reach = 4 * _usual_size(pieces)
+    reach = 4 * usual_size(pieces)
     top = min(p.foot - p.base.ascent for p in pieces)
     bottom = max(p.foot for p in pieces)
     left = max(p.x1 for p in columns[0])
@@ -285,50 +259,6 @@ def _is_ruled(columns: list[list[Piece]], rules: Sequence[Rule]) -> bool:
     across = [(r.y0 + r.y1) / 2 for r in rules if r.x0 <= left and r.x1 >= right]
     above = any(top - reach <= y <= top + 0.1 * reach for y in across)
     return above and any(bottom - 0.1 * reach <= y <= bottom + reach for y in across)
-
-
-def _column(pieces: list[Piece]) -> list[_Block]:
-    """Blocks of a single column: parted by white, by a change of size, and by indents."""
-    lines = _lines(pieces)
-    blocks: list[_Block] = [[]]
-    leading = _leading(lines)
-    for row, line in enumerate(lines):
-        if row and _starts_block(lines, row, leading):
-            blocks.append([])
-        if len(line) == 1:
-            blocks[-1].append(_Cell(pieces=(line[0],), row=row, cell=None))
-        else:
-            blocks[-1] += [
-                _Cell(pieces=(piece,), row=row, cell=cell) for cell, piece in enumerate(line)
-            ]
-    return blocks
-
-
-def _starts_block(lines: list[list[Piece]], row: int, leading: float) -> bool:
-    above, line = lines[row - 1], lines[row]
-    size = _usual_size(line)
-    # Both measures, since either depends on which letters a short line happens to have.
-    sizes = sorted((_usual_size(above), size))
-    ascents = sorted(float(np.median([p.base.ascent for p in one])) for one in (above, line))
-    if sizes[1] > 1.3 * sizes[0] and ascents[1] > 1.25 * ascents[0]:
-        return True
-    if line[0].foot - above[0].foot > 1.4 * leading:
-        return True
-    indent = line[0].x0 - above[0].x0
-    if not 0.8 * size <= indent <= 10 * size:
-        return False
-    # Ragged and centred lines have left edges of their own; a paragraph has a margin.
-    flush = [abs(other[0].x0 - above[0].x0) <= 0.3 * size for other in lines]
-    following = flush[row + 1 : row + 2]
-    return all(following) and sum(flush) >= min(3, len(lines) - 1)
-
-
-def _leading(lines: list[list[Piece]]) -> float:
-    """The usual distance from baseline to baseline; infinite for a single line."""
-    feet = np.array([line[0].foot for line in lines])
-    steps = np.diff(feet)
-    steps = steps[steps > 0]
-    return float(np.percentile(steps, 35)) if steps.size else float("inf")
 
 
 def _levels(pieces: list[Piece]) -> list[list[Piece]]:
@@ -348,28 +278,6 @@ def _levels(pieces: list[Piece]) -> list[list[Piece]]:
     return levels
 
 
-def _lines(pieces: list[Piece]) -> list[list[Piece]]:
-    """Pieces grouped by baseline, top to bottom, each line left to right."""
-    lines: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda p: (p.foot, p.x0)):
-        if lines and _same_line(lines[-1], piece):
-            lines[-1].append(piece)
-        else:
-            lines.append([piece])
-    for line in lines:
-        line.sort(key=lambda p: p.x0)
-    return lines
-
-
-def _same_line(line: list[Piece], piece: Piece) -> bool:
-    foot = float(np.median([p.foot for p in line]))
-    size = min(min(p.size for p in line), piece.size)
-    if piece.foot - foot > 0.6 * size:
-        return False
-    overlaps = any(min(p.x1, piece.x1) - max(p.x0, piece.x0) > 0.5 * size for p in line)
-    return not overlaps
-
-
 def _merge(intervals: Sequence[_Interval], lane: float) -> list[_Interval]:
     """Union of intervals; gaps narrower than a lane are closed."""
     merged: list[_Interval] = []
@@ -379,7 +287,3 @@ def _merge(intervals: Sequence[_Interval], lane: float) -> list[_Interval]:
         else:
             merged.append((start, stop))
     return merged
-
-
-def _usual_size(pieces: Sequence[Piece]) -> float:
-    return float(np.median([piece.size for piece in pieces]))

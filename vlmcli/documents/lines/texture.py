@@ -17,7 +17,7 @@ _CELLS = 4
 """Cells a side of a patch."""
 _DENSE = 60
 """Marks in a patch from which it may be texture; a patch of print holds up to 800."""
-_SHARE = 0.15
+_SHARE = 0.3
 """Share of marks in regular phrases below which a dense patch is texture; print has over 0.6."""
 
 
