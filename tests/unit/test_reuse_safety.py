@@ -109,7 +109,6 @@ def test_one_changed_mark_is_refused_however_the_page_was_scanned(kind, noise):
         second = scan(other, scanner, noise=noise, shift=3 * move, skew=0.3 * move)
         found = difference(first, second)
         assert not found.is_same, (font, size, dpi, move, found)
-        assert found.limit == 0 or found.excess > 1.5 * found.limit, (font, size, dpi, found)
 
 
 @pytest.mark.parametrize("depth", [16, 32])
