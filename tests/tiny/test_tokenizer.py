@@ -75,6 +75,12 @@ def test_characters_of_several_bytes_wait():
     assert stream.push([257]) == " king"
 
 
+def test_a_byte_behind_a_character_of_several_bytes():
+    # The window once began inside the first character: the second one came out broken.
+    ids = [*"\u1000".encode(), 0]
+    assert "".join(pieces_of(FALLBACK, ids, [])) == FALLBACK.decode(ids) == "\u1000\0"
+
+
 def test_special_tokens_are_read_and_never_shown():
     ids = NANO.encode("<|vision_start|>a<|im_end|>")
     assert len(ids) == 3

@@ -105,8 +105,8 @@ class _ByteDetokenizer:
 class _WindowDetokenizer:
     """For other vocabularies: decode a short window and show what further tokens cannot change.
 
-    The window begins one token before the first unshown one, because decoders treat a first token
-    differently (leading spaces).
+    The window begins with what was shown last, because decoders treat a first token differently
+    (leading spaces), and never inside a character, which would break those behind it.
     """
 
     _MAX_PENDING = 8
@@ -135,7 +135,7 @@ class _WindowDetokenizer:
     def _advance(self) -> str:
         before = self._tokenizer.decode(self._ids[self._start : self._shown])
         now = self._tokenizer.decode(self._ids[self._start :])
-        self._start, self._shown = max(0, len(self._ids) - 1), len(self._ids)
+        self._start, self._shown = self._shown, len(self._ids)
         return now[len(before) :]
 
 
