@@ -73,7 +73,7 @@ def run_job(sheets: list[Sheet], rng: np.random.Generator, *, noise: float) -> C
 def test_no_two_of_two_hundred_invoices_are_confused(noise):
     rng = random.Random(1)
     first = invoice(1, size=9)
-    sheets = [first, *(with_other_digit(first, rng) for _ in range(100 if noise else 199))]
+    sheets = [first, *(with_other_digit(first, rng) for _ in range(60 if noise else 199))]
     kinds = run_job(sheets, np.random.default_rng(1), noise=noise)
     assert kinds["draft"] >= 0.7 * len(sheets)
 
@@ -88,12 +88,10 @@ def test_no_two_of_a_hundred_forms_are_confused():
 
 
 def test_receipts_with_other_totals_are_not_confused():
-    totals = [
-        f"{rng.randrange(100, 999)}.{rng.randrange(100):02d}"
-        for rng in [random.Random(3)]
-        for _ in range(30)
-    ]
-    run_job([receipt(3, total, size=9) for total in totals], np.random.default_rng(3), noise=5)
+    rng = random.Random(3)
+    totals = [f"{rng.randrange(100, 999)}.{rng.randrange(100):02d}" for _ in range(20)]
+    sheets = [receipt(3, total, size=9) for total in totals]
+    run_job(sheets, np.random.default_rng(3), noise=5)
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -109,6 +107,9 @@ def test_one_changed_mark_is_refused_however_the_page_was_scanned(kind, noise):
         second = scan(other, scanner, noise=noise, shift=3 * move, skew=0.3 * move)
         found = difference(first, second)
         assert not found.is_same, (font, size, dpi, move, found)
+        if 0 < found.limit < 1:
+            # The full comparison judged, so it must have done so by a wide margin.
+            assert found.excess > 2 * found.limit, (font, size, dpi, move, found)
 
 
 @pytest.mark.parametrize("depth", [16, 32])

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from vlmcli import __version__
-from vlmcli.cli import bench, signals
+from vlmcli.cli import bench, cache, signals
 from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
@@ -65,6 +65,7 @@ app = typer.Typer(
 app.command("ocr", epilog=EXIT_CODES)(ocr)
 app.command("plan", epilog=EXIT_CODES)(plan)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cache.app, name="cache")
 
 
 def _version(wanted: bool) -> None:
