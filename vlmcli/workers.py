@@ -6,14 +6,16 @@ for them: they end by themselves when this process dies, whatever killed it. Wha
 a task is `page_worker`'s business.
 """
 
+import contextlib
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
@@ -23,14 +25,7 @@ from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
 
-_CHILD = """\
-import signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-sys.path[:] = {path!r}
-from vlmcli.page_worker import main
-main({fd})
-"""
-"""Ctrl-C reaches the whole process group, but what becomes of the workers is decided here."""
+_CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
 READY = "ready"
 """What a worker says once, when it can take tasks."""
 _NOT_STARTED = "a page worker could not start; is the installation complete?"
@@ -93,7 +88,7 @@ class _Worker:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _interrupts_blocked():
             code = _CHILD.format(path=sys.path, fd=theirs.fileno())
             environment = dict(os.environ) | dict.fromkeys(_THREAD_VARIABLES, "1")
             self.process = subprocess.Popen(
@@ -253,6 +248,19 @@ class WorkerPool:
         fresh = _Worker()
         self._workers[self._workers.index(worker)] = fresh
         return fresh
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Put SIGINT off; for children that are started meanwhile, for good.
+
+    Ctrl-C reaches the whole process group, but what becomes of the workers is decided here.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _describe(status: int) -> str:
