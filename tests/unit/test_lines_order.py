@@ -83,6 +83,15 @@ def test_columns_heading_columns() -> None:
     assert_same_lines(sheet, find(sheet))
 
 
+def test_a_heading_at_the_left_heads_what_is_below_it() -> None:
+    sheet = Sheet(height=1100)
+    columns(sheet, [60, 660], 60, [12, 13])
+    sheet.text(60, 520, "Heading", size=26)
+    for row in range(8):
+        sheet.text(60, 570 + 34 * row, words(16, 16 * row), 22)
+    assert_same_lines(sheet, find(sheet))
+
+
 def test_stanzas_side_by_side_are_read_pair_by_pair() -> None:
     sheet = Sheet(height=1200)
     for pair in range(3):
@@ -156,12 +165,24 @@ def test_paragraphs_and_headings_make_blocks() -> None:
     sheet.text(80, 60, "First heading", size=40)
     y = sheet.paragraph(80, 150, 4)
     y = sheet.paragraph(80, y + 40, 4)
-    sheet.text(120, y, words(6, 3))
+    sheet.text(120, y, words(7, 1))
     sheet.paragraph(80, y + 38, 4)
     found = find(sheet)
     assert_same_lines(sheet, found)
     blocks = [line.block for line in found]
     assert blocks == [0] + 4 * [1] + 4 * [2] + 5 * [3]
+
+
+def test_items_that_hang_from_their_bullets_are_not_torn() -> None:
+    sheet = Sheet()
+    for item in range(5):
+        y = 60 + 114 * item
+        sheet.text(80, y, "• " + words(15, 3))
+        sheet.text(110, y + 38, words(4, item))
+        sheet.text(80, y + 76, "• " + words(6, item))
+    found = find(sheet)
+    assert_same_lines(sheet, found)
+    assert {line.block for line in found} == {0}
 
 
 def test_an_initial_is_the_first_letter_of_the_first_line() -> None:

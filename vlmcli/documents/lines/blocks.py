@@ -86,6 +86,10 @@ def _starts_block(lines: list[list[Piece]], row: int, leading: float) -> bool:
     indent = line[0].x0 - above[0].x0
     if not 0.8 * size <= indent <= 10 * size:
         return False
+    # The second line of an item that hangs from its bullet is short, and the first one is full.
+    edge = max(other[-1].x1 for other in lines) - 8 * size
+    if above[-1].x1 > edge > line[-1].x1:
+        return False
     # Ragged and centred lines have left edges of their own; a paragraph has a margin.
     flush = [abs(other[0].x0 - above[0].x0) <= 0.3 * size for other in lines]
     following = flush[row + 1 : row + 2]

@@ -53,9 +53,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Band:
-    pieces: list[Piece]
+    levels: list[list[Piece]]
     is_ruled: bool
     """Cut off from the band above by a rule alone."""
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All pieces, from the upper level to the lower."""
+        return [piece for level in self.levels for piece in level]
 
 
 _Interval = tuple[float, float]
@@ -132,9 +137,9 @@ def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
     """Cut across the page wherever the column structure changes."""
     levels = _levels(pieces)
     if len(levels) == 1:
-        return [_Band(pieces=pieces, is_ruled=False)]
+        return [_Band(levels=levels, is_ruled=False)]
     lane = _LANE * usual_size(pieces)
-    bands = [_Band(pieces=list(levels[0]), is_ruled=False)]
+    bands = [_Band(levels=[levels[0]], is_ruled=False)]
     taken = _merge([(p.x0, p.x1) for p in levels[0]], lane)
     spans = [_merge([(p.x0, p.x1) for p in level], lane) for level in levels]
     for index, level in enumerate(levels[1:], start=1):
@@ -145,15 +150,32 @@ def _bands(pieces: list[Piece], rules: Sequence[Rule]) -> list[_Band]:
             own = [(own[0][0], own[-1][1])]
         several = max(len(taken), len(own)) > 1
         if several and (_is_far(above, level) or not _fits(taken, own, union, lane)):
-            bands.append(_Band(pieces=list(level), is_ruled=False))
+            heading = _heading_of(level, bands[-1].levels) if len(own) == 1 else []
+            bands.append(_Band(levels=[*heading, level], is_ruled=False))
             taken = spans[index]
         elif several and _is_ruled_off(above, level, taken, rules):
-            bands.append(_Band(pieces=list(level), is_ruled=True))
+            bands.append(_Band(levels=[level], is_ruled=True))
             taken = spans[index]
         else:
-            bands[-1].pieces.extend(level)
+            bands[-1].levels.append(level)
             taken = union
     return bands
+
+
+def _heading_of(level: list[Piece], above: list[list[Piece]]) -> list[list[Piece]]:
+    """The last level of a band if it is a heading of the level below it; taken off the band.
+
+    A heading at the left stands in the first column of the columns above it, but nearer to what
+    it heads.
+    """
+    if len(above) < 2 or len(above[-1]) > 1:
+        return []
+    heading = above[-1][0]
+    below = min(p.foot - p.base.ascent for p in level) - heading.foot
+    before = max(p.foot for other in above[:-1] for p in other)
+    if heading.foot - heading.base.ascent - before < max(1.3 * below, heading.size):
+        return []
+    return [above.pop()]
 
 
 def _has_lane(

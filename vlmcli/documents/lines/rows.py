@@ -197,7 +197,9 @@ def _link(marks: Marks, i: Ints, j: Ints) -> Ints:
     fits = (common >= 0.4 * lower) & (taller <= 2.8 * lower)
     # Two letters of different lines that touch are tall, but reach no further for that.
     reach = _PHRASE_GAP * np.where(taller > 1.9 * lower, lower, taller)
-    fits &= (gap <= reach) & (gap >= -0.6 * np.minimum(width[i], width[j]))
+    # An f or a slanted letter hangs over the next one.
+    kerned = np.maximum(0.6 * np.minimum(width[i], width[j]), 0.45 * width[i])
+    fits &= (gap <= reach) & (gap >= -kerned)
     fits &= marks.inverted[i] == marks.inverted[j]
     i, j, gap, common, lower = i[fits], j[fits], gap[fits], common[fits], lower[fits]
     cost = np.maximum(gap, 0) + 0.5 * (lower - common)
