@@ -23,7 +23,7 @@ LOGIT_COPIES = 2
 
 PRINT_DPI = 130
 """Resolution at which the line finder looks at usual print; its letters are 10 to 14 pixels."""
-_LEAST_WORK, _MOST_WORK = 3_400_000, 9_000_000
+_LEAST_WORK, _MOST_WORK = 2_600_000, 9_000_000
 """Pixels of the copy in which lines are looked for: `documents.lines.finder`."""
 CROP_KNOWN_BYTES = 1200
 """Of a line whose answer is remembered, for lines that are equal to it: 1.0 KiB measured."""
