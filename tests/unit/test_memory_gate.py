@@ -107,7 +107,7 @@ def test_a_job_without_a_model_is_not_refused_for_one() -> None:
 def test_no_more_workers_measure_than_fit() -> None:
     floor = gate(1 << 40)
     assert floor.measuring_jobs() == 2
-    worker = planner(1 << 40).settings.coefficients.worker_bytes
+    worker = planner(1 << 40).settings.weigh(None).worker_bytes
     for cap in range(150 * MIB, 400 * MIB, 7 * MIB):
         jobs = gate(cap, jobs=8).measuring_jobs()
         assert 40 * MIB + jobs * worker <= cap

@@ -8,6 +8,7 @@ import typer
 
 from vlmcli.cli import arguments as a
 from vlmcli.errors import UsageError
+from vlmcli.options import DEFAULT_MODEL
 
 app = typer.Typer(
     help="Measure: engine against transformers, memory against page count.", no_args_is_help=True
@@ -35,6 +36,18 @@ def plan(
     from vlmcli.bench import plan as bench
 
     _show(lambda say: bench.run(bench.QUICK if quick else bench.CASES, device, say))
+
+
+@app.command()
+def probe(
+    model: a.Model = DEFAULT_MODEL,
+    device: a.Device = "cpu",
+    dtype: a.DtypeOption = "auto",
+) -> None:
+    """Measure what this machine adds to a model's shapes; later plans use it. Linux only."""
+    from vlmcli.bench import probe as bench
+
+    _show(lambda say: bench.run(model, device, dtype, say))
 
 
 @app.command()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from vlmcli.documents.base import PixelSize
 from vlmcli.errors import PageError
 from vlmcli.memory import estimate
+from vlmcli.memory.estimate import Coefficients
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.settings import (
     IMAGE_DPI,
@@ -68,6 +69,11 @@ class Job:
     unreadable: tuple[str, ...]
 
     @property
+    def weigh(self) -> Coefficients:
+        """What the shapes do not give."""
+        return self.settings.weigh(self.facts)
+
+    @property
     def model(self) -> ModelFacts:
         """The model of a job that has one."""
         assert self.facts is not None, "a job without a model was asked for its model"
@@ -108,7 +114,7 @@ def _demand(
     if not (size.width and size.height):
         return None
     if facts is None:
-        drawn = _worker_bytes(size, decoded, settings, crops=0)
+        drawn = _worker_bytes(size, decoded, None, settings, crops=0)
         return Demand("", size.width * size.height, drawn)
     if facts.reads == "lines":
         return _line_demand(size, decoded, facts, settings)
@@ -129,7 +135,7 @@ def _page_demand(
     return Demand(
         label="",
         page_pixels=width * height,
-        worker_bytes=_worker_bytes(size, decoded, settings),
+        worker_bytes=_worker_bytes(size, decoded, facts, settings),
         picture_bytes=3 * (width * height + resized),
         # Pillow keeps four bytes a pixel: of the page, of the page narrowed, and of the result.
         staging_bytes=4 * (width * height + geometry.width * height + resized),
@@ -160,7 +166,7 @@ def _line_demand(
     return Demand(
         label="",
         page_pixels=width * height,
-        worker_bytes=_worker_bytes(size, decoded, settings, crops=crops),
+        worker_bytes=_worker_bytes(size, decoded, facts, settings, crops=crops),
         picture_bytes=crops,
         patches=math.ceil(widest.num_patches * share),
         visual_tokens=tokens,
@@ -182,13 +188,19 @@ def _line_positions(
 
 
 def _worker_bytes(
-    size: PixelSize, decoded: int, settings: PlanSettings, *, crops: int | None = None
+    size: PixelSize,
+    decoded: int,
+    facts: ModelFacts | None,
+    settings: PlanSettings,
+    *,
+    crops: int | None = None,
 ) -> int:
     """Bytes of a page worker for one page, beyond what it takes without any.
 
     Args:
         size: of the picture.
         decoded: bytes that decoders hold while it is drawn.
+        facts: the model that it is for, if any.
         settings: whether pages are drawn at all, resolutions, coefficients.
         crops: bytes of the lines that are cut out; None where the page is read whole.
     """
@@ -196,9 +208,9 @@ def _worker_bytes(
         return 0
     pixels = size.width * size.height
     if crops is None:
-        return estimate.draw_page(pixels, decoded, settings.coefficients)
+        return estimate.draw_page(pixels, decoded, settings.weigh(facts))
     printed = round(pixels * (estimate.PRINT_DPI / _dpi(size, settings)) ** 2)
-    return estimate.draw_lines(pixels, decoded, printed, crops, settings.coefficients)
+    return estimate.draw_lines(pixels, decoded, printed, crops, settings.weigh(facts))
 
 
 def _dpi(size: PixelSize, settings: PlanSettings) -> float:

@@ -90,7 +90,7 @@ class MemoryGate:
             return min(self._settings.jobs, _MEASURING_JOBS)
         self._require_floor()
         room = self.cap_bytes - floor_bytes(self._job)
-        more = room // self._settings.coefficients.worker_bytes
+        more = room // self._job.weigh.worker_bytes
         return min(self._settings.jobs, _MEASURING_JOBS, 1 + more)
 
     def add(self, pages: Iterable[PageShape]) -> None:

@@ -71,7 +71,7 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
         minimum_bytes=least_bytes(job),
         remedies=(),
         unverified=facts.unverified,
-        calibrated=settings.is_calibrated,
+        calibrated=settings.resolve_dtype(facts) in settings.measured,
     )
 
 

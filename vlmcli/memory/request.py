@@ -13,7 +13,7 @@ from vlmcli.checkpoint import BUILT_IN, built_in_path
 from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
-from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
@@ -126,11 +126,11 @@ def find_facts(model: str) -> ModelFacts:
 
 def with_calibration(settings: PlanSettings, facts: ModelFacts) -> PlanSettings:
     """The settings with what was measured for this model and device, if anything was."""
-    key = calibration_key(facts, settings.device, settings.resolve_dtype(facts))
-    measured = load_calibration(key)
-    if measured is None:
-        return settings
-    return replace(settings, coefficients=measured, is_calibrated=True)
+    keys = {dtype: calibration_key(facts, settings.device, dtype) for dtype in DTYPE_BYTES}
+    found = {dtype: load_calibration(key) for dtype, key in keys.items()}
+    return replace(
+        settings, measured={dtype: one for dtype, one in found.items() if one is not None}
+    )
 
 
 def find_target(device: str, device_memory: str | None, max_memory: int | None) -> Target:

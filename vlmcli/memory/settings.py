@@ -1,12 +1,12 @@
 """What a plan assumes about a job: options, defaults, and the engine's limits. Plain data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from vlmcli.documents.base import PixelSize
-from vlmcli.memory.estimate import Coefficients
+from vlmcli.memory.estimate import Coefficients, usual_coefficients
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS
 
@@ -94,8 +94,13 @@ class PlanSettings:
     num_graph_buckets: int = 11
     pools: Pools | None = None
     """Pools that exist already, as in a running job; None for those that the job needs."""
-    coefficients: Coefficients = field(default_factory=Coefficients)
-    is_calibrated: bool = False
+    measured: Mapping[str, Coefficients] = field(default_factory=dict)
+    """Coefficients that were measured for the model on this machine, by number format."""
+
+    def weigh(self, facts: ModelFacts | None) -> Coefficients:
+        """What shapes do not give: as measured here for the number format, or what is usual."""
+        dtype = "float32" if facts is None else self.resolve_dtype(facts)
+        return self.measured.get(dtype) or usual_coefficients(self.device, dtype)
 
     def resolve_dtype(self, facts: ModelFacts) -> str:
         """The number format that the engine will compute in."""

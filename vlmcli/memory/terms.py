@@ -117,7 +117,7 @@ def terms_for(job: Job, load: Load) -> dict[str, int]:
 
 def host_bytes(job: Job, load: Load) -> int:
     """Main memory of a job whose model is on another device."""
-    weigh = job.settings.coefficients
+    weigh = job.weigh
     drawn = nlargest(load.jobs, job.demands, key=lambda demand: demand.worker_bytes)
     loading = estimate.loading_peak(job.model)
     terms = {"loading": loading, **_page_terms(job, load, drawn, job.demands)}
@@ -158,7 +158,7 @@ def _host_terms(
     """Terms of a moment on a CPU."""
     pages = _page_terms(job, load, drawn, read)
     if not is_loaded:
-        return {"runtime_context": job.settings.coefficients.light_bytes, **pages}
+        return {"runtime_context": job.weigh.light_bytes, **pages}
     terms = _model_terms(job, load, read)
     # While weights are read there are no activations, embeddings or pools yet.
     later = sum(terms[name] for name in ("activations", "embeddings", *_POOLS))
@@ -170,7 +170,7 @@ def _page_terms(
     job: Job, load: Load, drawn: Sequence[Demand], read: Sequence[Demand]
 ) -> dict[str, int]:
     """Pictures in the main process, the page workers, and what is kept of finished pages."""
-    weigh = job.settings.coefficients
+    weigh = job.weigh
     workers = max(1, min(load.jobs, len(job.demands)))
     return {
         "pixels": reader_bytes(job, load, read) if read else 0,
@@ -199,7 +199,7 @@ def _results(job: Job) -> int:
 
 def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
     facts, settings = job.model, job.settings
-    weigh, dtype = settings.coefficients, settings.resolve_dtype(job.model)
+    weigh, dtype = job.weigh, settings.resolve_dtype(job.model)
     pools = pools_for(job, load)
     return {
         "weights": estimate.weights(facts.num_parameters, dtype),
@@ -231,7 +231,7 @@ def _with_margin(job: Job, terms: dict[str, int]) -> dict[str, int]:
     """The terms and the margin, which weights and pools need none of: their sizes are exact."""
     exact = sum(terms.get(name, 0) for name in ("weights", "loading", *_POOLS))
     moving = sum(terms.values()) - exact
-    return {**terms, "margin": estimate.margin(moving, job.settings.coefficients)}
+    return {**terms, "margin": estimate.margin(moving, job.weigh)}
 
 
 def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> int:
@@ -240,7 +240,7 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
         return 0
     facts, settings = job.model, job.settings
     encoder = estimate.encoder_peak(
-        facts.towers, _encode_patches(job, load, read), dtype, settings.coefficients
+        facts.towers, _encode_patches(job, load, read), dtype, job.weigh
     )
     longest = max(one.most_positions for one in read)
     context = _context_tokens(job, load, read)
@@ -255,7 +255,7 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
         logit_rows=rows,
         dtype=dtype,
         device=settings.device,
-        coefficients=settings.coefficients,
+        coefficients=job.weigh,
     )
     staging = max(one.staging_bytes for one in read) if settings.device == "cpu" else 0
     return max(encoder, decoder, staging)
