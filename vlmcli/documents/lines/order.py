@@ -30,8 +30,8 @@ _RAGGED = 6.0
 """Lanes by which the left edge of a column may move: indents, centred cells."""
 _PROSE = 17.0
 """Letter sizes from which the lines of a column are prose: some 20 characters."""
-_BREAK = 6.0
-"""White across all columns, in letter sizes, that ends a band: two to three empty lines."""
+_BREAK = 4.6
+"""White across all columns, in letter sizes, that ends a band: two empty lines."""
 _CELL_LINES = 8
 """Most lines in a cell of a ruled table; more between two rules are columns of prose."""
 _INITIAL = 1.9
