@@ -147,6 +147,19 @@ def test_the_crops_of_a_wide_line_cover_it_and_are_cut_between_words(
         assert after.pixels[:, :2].min() > 128
 
 
+def test_typewritten_words_are_not_cut_between_letters() -> None:
+    sheet = Sheet(width=1900, height=120)
+    sheet.text(40, 40, words(24), size=22, name="mono")
+    found = find(sheet)
+    parts = crop_lines(sheet.pixels, found, height=HEIGHT, max_width=420)
+    assert len(parts) > 4
+    pitch = 0.6 * 22
+    for part in parts[1:]:
+        # On a typewriter grid a cut between words falls into a place without a letter.
+        place = (part.bbox[0] - sheet.lines[0].box[0]) / pitch
+        assert " " in words(24)[max(0, round(place) - 1) : round(place) + 1]
+
+
 def test_a_word_wider_than_the_limit_is_cut_all_the_same() -> None:
     sheet = Sheet(width=1500, height=120)
     sheet.text(20, 40, "m" * 60)

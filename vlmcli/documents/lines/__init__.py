@@ -1,6 +1,6 @@
 """Text lines of a page picture: find them, cut them out, and join their texts again.
 
-Finding and cutting bring OpenCV and SciPy, at their first use: who only handles lines and their
+Finding and cutting bring OpenCV, at their first use: who only handles lines and their
 texts, as the main process does, pays for neither.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.documents.lines.ink import Grey, to_grey
-from vlmcli.documents.lines.marks import label
+from vlmcli.documents.lines.marks import label, median
 from vlmcli.documents.lines.shapes import LineCrop, TextLine
 
 _MARGIN = 0.13
@@ -182,8 +182,12 @@ def _word_gaps(ink: npt.NDArray[np.float64], height: int) -> npt.NDArray[np.int6
     """Middles of the runs of empty columns that are wide enough to part words."""
     empty = np.concatenate(([False], ink < 0.06 * 255 * height, [False]))
     edges = np.flatnonzero(empty[1:] != empty[:-1]).reshape(-1, 2)
-    wide = edges[:, 1] - edges[:, 0] >= max(3, round(_WORD_GAP * height))
-    return np.asarray(edges[wide].sum(axis=1) // 2)
+    widths = (edges[:, 1] - edges[:, 0]).astype(np.float64)
+    if not len(widths):
+        return np.zeros(0, np.int64)
+    # Most gaps lie between letters; on a typewriter they are as wide as word gaps elsewhere.
+    least = max(3.0, _WORD_GAP * height, 1.7 * median(widths))
+    return np.asarray(edges[widths >= least].sum(axis=1) // 2)
 
 
 def _part(line: TextLine, start: float, stop: float) -> tuple[int, int, int, int]:

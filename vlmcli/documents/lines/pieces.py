@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.documents.lines.baseline import Baseline, fit_baseline
-from vlmcli.documents.lines.marks import Floats, Ints, Marks
+from vlmcli.documents.lines.marks import Floats, Ints, Marks, Mask
 from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
 from vlmcli.documents.lines.rows import Rows
 
@@ -48,20 +48,20 @@ class Piece:
 class _Bands:
     """The lines of rows as arrays; rows grow as they take marks."""
 
-    def __init__(
-        self, rows: Rows, bases: Sequence[Baseline], chosen: list[int], size: float
-    ) -> None:
-        self.members = [rows.members[row] for row in chosen]
-        self.size = rows.size[chosen]
-        self.x0, self.x1 = rows.x0[chosen], rows.x1[chosen]
-        self.base = [bases[row] for row in chosen]
-        self.curve = np.array([(b.centre, b.offset, b.slope, b.bend) for b in self.base])
-        self.ascent = np.array([b.ascent for b in self.base])
-        self.inverted = rows.inverted[chosen]
+    def __init__(self, rows: Rows, bases: Sequence[Baseline], size: float) -> None:
+        self.members = rows.members
+        self.size = rows.size
+        self.x0, self.x1 = rows.x0.copy(), rows.x1.copy()
+        self.base = bases
+        self.curve = np.array([(b.centre, b.offset, b.slope, b.bend) for b in bases])
+        self.ascent = np.array([b.ascent for b in bases])
+        self.inverted = rows.inverted
+        self.is_open = np.ones(len(rows), bool)
+        """Which rows take marks."""
         # A lone initial must not gather dirt from as far as a heading gathers its dots.
-        few = np.array([len(members) <= 2 for members in self.members])
-        self.unit = np.where(few, np.minimum(self.size, 1.5 * size), self.size)
-        self.extra: list[list[int]] = [[] for _ in chosen]
+        few = np.array([len(members) <= 2 for members in rows.members])
+        self.unit = np.where(few, np.minimum(rows.size, 1.5 * size), rows.size)
+        self.extra: list[list[int]] = [[] for _ in bases]
 
     def best(
         self, marks: Marks, some: Ints, reach: npt.NDArray[np.float64] | float
@@ -73,8 +73,8 @@ class _Bands:
             some: (M,) indices of marks.
             reach: letter sizes beside a row within which marks may stand, one or (M,).
         """
-        if not some.size:
-            return np.zeros(0, np.int64)
+        if not some.size or not self.is_open.any():
+            return np.full(len(some), -1)
         y0, y1 = marks.y0[some, None], marks.y1[some, None]
         x0, x1 = marks.x0[some, None], marks.x1[some, None]
         along = (x0 + x1) / 2 - self.curve[:, 0]
@@ -84,7 +84,7 @@ class _Bands:
         beside = np.maximum(0, np.maximum(self.x0 - x1, x0 - self.x1)) / self.unit
         off = np.maximum(0, np.maximum(-self.ascent - rise, rise)) / self.size
         fits = (beside <= np.reshape(reach, (-1, 1))) & (y1 - y0 <= 1.5 * self.size)
-        fits &= marks.inverted[some, None] == self.inverted
+        fits &= self.is_open & (marks.inverted[some, None] == self.inverted)
         fits &= (rise >= -self.ascent - _ABOVE * self.size) & (rise <= _BELOW * self.size)
         score = np.where(fits, off + 0.5 * beside, np.inf)
         row = np.argmin(score, axis=1)
@@ -109,46 +109,45 @@ def make_pieces(rows: Rows, small: Ints, size: float) -> list[Piece]:
         small: indices of the small marks among `rows.marks`.
         size: the page's commonest letter height in pixels.
     """
+    if not len(rows):
+        return []
     marks = rows.marks
     bases = [
         fit_baseline(marks, members, float(own))
         for members, own in zip(rows.members, rows.size, strict=True)
     ]
-    is_bit = [
-        _may_be_bit(len(rows.members[r]), float(rows.size[r]), size) for r in range(len(rows))
-    ]
-    many = [row for row in range(len(rows)) if not is_bit[row]]
-    few = [row for row in range(len(rows)) if is_bit[row]]
+    bands = _Bands(rows, bases, size)
+    letters = np.array([len(members) for members in rows.members])
+    bands.is_open = (letters > 2) & ((letters > _BIT_LETTERS) | (rows.size >= 0.62 * size))
     loose = small[marks.area[small] >= max(3.0, _SPECK * size * size)]
-    alone = few
-    if many:
-        members = np.concatenate([rows.members[row] for row in few]) if few else small[:0]
-        hosted = _Bands(rows, bases, many, size).best(marks, members, 0.7)
-        host = dict(zip(members.tolist(), hosted.tolist(), strict=True))
-        alone = [row for row in few if not _is_bit(rows, row, host, size)]
-        bits = [rows.members[row] for row in few if row not in set(alone)]
-        loose = np.concatenate([loose, *bits])
-    chosen = sorted(many + alone)
-    if not chosen:
-        return []
-    bands = _Bands(rows, bases, chosen, size)
+    # Whole rows first: what they leave may be rows of their own, a folio and its dashes.
+    loose = bands.take(marks, loose, bands.best(marks, loose, _BESIDE))
+    bits = _bits(rows, bands, size)
+    bands.is_open |= ~bits
+    if bits.any():
+        loose = np.concatenate([loose, *(rows.members[row] for row in np.flatnonzero(bits))])
     loose = bands.take(marks, loose, bands.best(marks, loose, _BESIDE))
     _take_runs(marks, loose, bands, size)
     return [
-        _piece(marks, bands, row) for row in range(len(chosen)) if _is_text(marks, bands, row, size)
+        _piece(marks, bands, row)
+        for row in np.flatnonzero(bands.is_open).tolist()
+        if _is_text(marks, bands, row, size)
     ]
 
 
-def _may_be_bit(letters: int, own: float, size: float) -> bool:
-    """Whether a row may be a part of a longer one: bits of letters, raised letters, quotes."""
-    return letters <= 2 or (letters <= _BIT_LETTERS and own < 0.62 * size)
-
-
-def _is_bit(rows: Rows, row: int, host: dict[int, int], size: float) -> bool:
-    """Whether one or two letters are a bit of a longer row: a comma, half a broken letter."""
-    if rows.size[row] < 0.5 * size:
-        return True
-    return all(host[mark] >= 0 for mark in rows.members[row].tolist())
+def _bits(rows: Rows, bands: _Bands, size: float) -> Mask:
+    """Rows that are a part of a longer one: bits of broken letters, raised letters, quotes."""
+    few = np.flatnonzero(~bands.is_open)
+    bits = np.zeros(len(rows), bool)
+    if not few.size:
+        return bits
+    members = np.concatenate([rows.members[row] for row in few])
+    hosted = bands.best(rows.marks, members, 0.7) >= 0
+    host = dict(zip(members.tolist(), hosted.tolist(), strict=True))
+    for row in few.tolist():
+        dwarfed = bands.is_open.any() and rows.size[row] < 0.7 * size
+        bits[row] = dwarfed or all(host[mark] for mark in rows.members[row].tolist())
+    return bits
 
 
 def _take_runs(marks: Marks, loose: Ints, bands: _Bands, size: float) -> None:
@@ -186,7 +185,8 @@ def _is_text(marks: Marks, bands: _Bands, row: int, size: float) -> bool:
         return False
     if len(members) <= 2:
         return own >= 0.75 * size and _is_letters(marks, members, size)
-    if len(members) <= 5 and _scatter(marks, bands, row) > 0.2:
+    fill = float(np.median(marks.area[members] / (height * width)))
+    if len(members) <= 5 and (_scatter(marks, bands, row) > 0.2 or fill < 0.2):
         return False
     length = float(marks.x1[members].max() - marks.x0[members].min())
     covered = float(width.sum()) / max(1.0, length)
