@@ -1,7 +1,7 @@
 """Text lines of a page picture: find them, cut them out, and join their texts again.
 
 Finding and cutting bring OpenCV, at their first use: who only handles lines and their
-texts, as the main process does, pays for neither.
+texts, as the main process does, does not pay for it.
 """
 
 from importlib import import_module
