@@ -33,7 +33,7 @@ def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedP
     except PageError as error:
         page = _failed(handle, spec, error)
     except cv2.error as error:
-        if error.code != cv2.Error.StsNoMem:
+        if error.code != cv2.Error.StsNoMem and "bad_alloc" not in str(error):
             raise
         raise MemoryError(str(error)) from error
     return replace(page, render_seconds=time.perf_counter() - start)

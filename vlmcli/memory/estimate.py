@@ -38,6 +38,8 @@ class Coefficients:
     """RSS of the main process before it needs a model."""
     main_bytes: int = 264 * MIB
     """RSS of the main process with torch and a model in use, less the model and its pools."""
+    first_use_bytes: int = 16 * MIB
+    """Part of `main_bytes` that only the first step brings: code of torch and its libraries."""
     worker_bytes: int = 98 * MIB
     """RSS of a page worker with PyMuPDF and OpenCV imported, between two pages."""
     line_page_bytes: int = 3 * MIB
@@ -64,7 +66,7 @@ class Coefficients:
 _HALF_ENCODER, _HALF_PREFILL = 1.2, 1.1
 """On a CPU norms and rotations are computed in float32, so that some half-sized numbers have copies
 of full size: 1.19 and 1.01 measured with the built-in model."""
-_HALF_KERNELS = 24 * MIB
+_HALF_KERNELS = 16 * MIB
 """Of oneDNN's kernels for matrices of half-sized numbers, made for every shape and kept in caches
 that `__main__` bounds: 30 MiB measured with the built-in model."""
 

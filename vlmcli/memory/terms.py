@@ -162,6 +162,7 @@ def _host_terms(
     terms = _model_terms(job, load, read)
     # While weights are read there are no activations, embeddings or pools yet.
     later = sum(terms[name] for name in ("activations", "embeddings", *_POOLS))
+    later += job.weigh.first_use_bytes
     terms["loading"] = max(0, estimate.loading_peak(job.model) - later)
     return {**terms, **pages}
 

@@ -1,0 +1,118 @@
+"""The memory cap as users meet it: refused with a line to paste, or kept to the end."""
+
+import json
+import resource
+import shlex
+import sys
+
+import pytest
+from command_line import read_records
+from real_documents import write_pages, write_text_pdf
+
+from vlmcli.bench.rss import run_measured
+from vlmcli.checkpoint import built_in_path
+from vlmcli.memory.gate import MemoryGate
+from vlmcli.memory.request import PlanRequest, make_planner
+
+MIB = 1 << 20
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, sets limits")
+
+
+def plan_of(real, *args: str) -> dict:
+    return json.loads(real("plan", *args, "--json").stdout)
+
+
+def test_a_job_beyond_the_cap_is_refused_and_the_pasted_remedy_does_it(real) -> None:
+    write_pages(real.folder / "my scan.pdf", range(2))
+    args = ("my scan.pdf", "--text-layer", "ignore", "-f", "jsonl", "-o", "out.jsonl")
+    done = real("ocr", *args, "--max-memory", "300MiB")
+    assert done.returncode == 6
+    assert done.stdout == b""
+    said = done.stderr.decode()
+    assert "does not fit" in said and "300.0 MiB are there" in said
+    assert "Traceback" not in said
+    assert [path.name for path in real.folder.iterdir()] == ["my scan.pdf"]
+    (line,) = [line for line in said.splitlines() if line.startswith("    vlmcli ocr")]
+    words = shlex.split(line)
+    assert words[:3] == ["vlmcli", "ocr", "my scan.pdf"]
+    again = real(*words[1:], "--text-layer", "ignore", "-f", "jsonl")
+    assert again.returncode == 0, again.stderr.decode()
+    assert [record["page"] for record in read_records(again.stdout)] == [1, 2]
+
+
+def test_text_layers_are_read_where_the_model_would_not_fit(real) -> None:
+    write_text_pdf(real.folder / "born.pdf", ["the first page", "the second"])
+    for mode in ("auto", "only"):
+        done = real("ocr", "born.pdf", "--max-memory", "300MiB", "--text-layer", mode)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"the second" in done.stdout
+    done = real("ocr", "born.pdf", "--max-memory", "90MiB")
+    assert done.returncode == 6
+    assert "drawing the pages takes" in done.stderr.decode()
+
+
+def test_a_scan_among_text_is_refused_before_weights_are_loaded(real) -> None:
+    write_pages(real.folder / "scan.pdf", [3])
+    write_text_pdf(real.folder / "born.pdf", ["only words here"])
+    env = {"PYTHONPROFILEIMPORTTIME": "1"}
+    args = ("born.pdf", "scan.pdf", "--max-memory", "300MiB", "-o", "out/")
+    done = real("ocr", *args, env=env)
+    assert done.returncode == 6
+    said = done.stderr.decode()
+    assert "does not fit" in said
+    assert "safetensors" not in said and "torch.nn" not in said
+    assert not list(real.folder.rglob("*.txt"))
+
+
+@linux
+def test_a_job_under_the_tightest_cap_that_it_is_granted_stays_below(real) -> None:
+    scan = write_pages(real.folder / "scan.pdf", range(8), lines=6)
+    least = plan_of(real, "scan.pdf", "--jobs", "1")["minimum_bytes"]
+    assert plan_of(real, "scan.pdf", "--jobs", "1", "--max-memory", str(least))["fits"]
+    assert not plan_of(real, "scan.pdf", "--jobs", "1", "--max-memory", str(least - 1))["fits"]
+    out, stats = real.folder / "out.jsonl", real.folder / "stats.json"
+    row = run_measured(
+        real.command(
+            *("ocr", str(scan), "--text-layer", "ignore", "--jobs", "1", "-f", "jsonl"),
+            *("-o", str(out), "--max-memory", str(least), "--stats", str(stats)),
+            fake=False,
+        ),
+        env=real.environment(),
+    )
+    assert row.returncode == 0
+    records = read_records(out.read_bytes())
+    assert [record["page"] for record in records] == list(range(1, 9))
+    assert {record["status"] for record in records} <= {"ok", "looped"}
+    figures = json.loads(stats.read_text())
+    assert figures["memory_planned_bytes"] <= figures["memory_cap_bytes"] == least
+    assert 0 < figures["memory_peak_bytes"] <= row.peak_rss + 8 * MIB
+    assert row.peak_rss <= least
+
+
+@linux
+@pytest.mark.parametrize(("limit", "code"), [(900, 6), (2000, 0)])
+def test_a_limit_on_address_space_is_a_cap(real, limit: int, code: int) -> None:
+    write_pages(real.folder / "scan.pdf", [5])
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit * MIB, limit * MIB))
+
+    done = real("ocr", "scan.pdf", "--text-layer", "ignore", "--threads", "1", preexec_fn=lower)
+    assert done.returncode == code, done.stderr.decode()
+    assert ("does not fit" in done.stderr.decode()) == (code == 6)
+
+
+def test_ocr_and_plan_agree(real) -> None:
+    scan = write_pages(real.folder / "scan.pdf", range(3))
+    options = ("--max-memory", "2GiB", "--jobs", "2", "--dpi", "150")
+    planned = plan_of(real, "scan.pdf", *options)
+    from vlmcli.documents.source import Source, open_document
+
+    request = PlanRequest(inputs=("scan.pdf",), max_memory=2 << 30, jobs=2, dpi=150)
+    gate = MemoryGate(make_planner(request), "always")
+    with open_document(Source(path=scan, name="scan.pdf")) as document:
+        gate.add([document.page(index) for index in range(3)])
+    gate.open()
+    assert gate.plan is not None
+    assert gate.plan.peak_bytes == planned["peak_bytes"]
+    assert planned["model"] == "nano" and built_in_path().is_dir()
