@@ -79,7 +79,9 @@ MID = Shape(
 def write_checkpoint(folder: Path, shape: Shape) -> Path:
     """A float32 checkpoint of this shape, the same one every time; returns its directory."""
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     torch.manual_seed(0)
     model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_config(shape)))
     path = folder / shape.name

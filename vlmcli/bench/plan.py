@@ -6,6 +6,7 @@ not hold, and not much too high, or jobs are refused that would fit.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -80,10 +81,19 @@ CASES = (
 )
 QUICK = (_case(None, "stamps", 12), _case(TINY, "A4", 1), _case(SMALL, "mixed", 6, "bfloat16"))
 _MIB = 2**20
+_COMMAND = (sys.executable, "-m", "vlmcli")
 
 
-def run(cases: Sequence[Case], device: str, say: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    cases: Sequence[Case], device: str, say: Callable[[str], None], *, probe: bool = False
+) -> dict[str, Any]:
     """Measure; `say` gets the table line by line.
+
+    Args:
+        cases: the jobs.
+        device: where the models run.
+        say: takes a line of text.
+        probe: measure this machine's coefficients for every model first, for these jobs alone.
 
     Returns:
         `jobs`, one object per case, and `min_ratio` and `max_ratio` of planned over measured.
@@ -97,6 +107,8 @@ def run(cases: Sequence[Case], device: str, say: Callable[[str], None]) -> dict[
         for case in cases:
             if case.model is not None and not (folder / case.model.name).is_dir():
                 write_checkpoint(folder, case.model)
+            if probe:
+                _vlmcli(folder, "bench", "probe", *_options(case, folder, device))
             job = _measure(case, folder, device)
             jobs.append(job)
             say(
@@ -115,23 +127,17 @@ def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
         write_scan(document, (paper.picture(seed) for seed, paper in enumerate(papers)))
     else:
         write_print(document, papers)
-    options = [
-        *("-m", str(folder / case.model.name) if case.model else BUILT_IN),
-        *("--dtype", case.dtype, "--device", device, "--jobs", "1"),
-        *(("--max-tokens", "16") if case.model else ()),
-    ]
-    command = [sys.executable, "-m", "vlmcli"]
-    planned = json.loads(
-        subprocess.run(
-            [*command, "plan", str(document), "--json", *options], check=True, capture_output=True
-        ).stdout
-    )
+    options = [*_options(case, folder, device), "--jobs", "1"]
+    if case.model:
+        options += ["--max-tokens", "16"]
+    planned = json.loads(_vlmcli(folder, "plan", str(document), "--json", *options))
     done = run_measured(
         [
-            *(*command, "ocr", str(document), *options, "--text-layer", "ignore"),
+            *(*_COMMAND, "ocr", str(document), *options, "--text-layer", "ignore"),
             *("-f", "jsonl", "-o", str(folder / "job.jsonl"), "--overwrite", "--retries", "0"),
             *("--progress", "none", "--no-cache", "--reuse", "off", "--stats", str(stats)),
-        ]
+        ],
+        env=_environment(folder),
     )
     measured = done.peak_rss
     if device != "cpu":
@@ -147,3 +153,21 @@ def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
         "seconds": round(done.seconds, 1),
         "exit_code": done.returncode,
     }
+
+
+def _options(case: Case, folder: Path, device: str) -> list[str]:
+    model = str(folder / case.model.name) if case.model else BUILT_IN
+    return ["-m", model, "--dtype", case.dtype, "--device", device]
+
+
+def _vlmcli(folder: Path, *args: str) -> bytes:
+    """What a command prints; its fault is ours."""
+    done = subprocess.run(
+        [*_COMMAND, *args], check=True, capture_output=True, env=_environment(folder)
+    )
+    return done.stdout
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The environment without what was measured on this machine before."""
+    return os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,24 +19,31 @@ app = typer.Typer(
 @app.command()
 def memory(
     pages: Annotated[str, typer.Option(metavar="N,N", help="Page counts to compare.")] = "50,1000",
+    max_memory: a.MaxMemory = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the longest job's memory as a PNG."),
+    ] = None,
 ) -> None:
     """Peak memory of a short and a long job on distinct scanned pages. Linux only."""
     from vlmcli.bench import memory as bench
 
-    _show(lambda say: bench.run(_counts(pages), say))
+    _show(lambda say: bench.run(_counts(pages), say, max_memory=max_memory, plot=plot))
 
 
 @app.command()
 def plan(
     device: a.Device = "cpu",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Three small jobs instead of all.")
+    quick: Annotated[bool, typer.Option("--quick", help="Three small jobs.")] = False,
+    measured: Annotated[
+        bool, typer.Option("--probe", help="Plan with this machine's coefficients.")
     ] = False,
 ) -> None:
     """Planned against measured peak memory, job by job. Linux only."""
     from vlmcli.bench import plan as bench
 
-    _show(lambda say: bench.run(bench.QUICK if quick else bench.CASES, device, say))
+    cases = bench.QUICK if quick else bench.CASES
+    _show(lambda say: bench.run(cases, device, say, probe=measured))
 
 
 @app.command()
@@ -74,6 +82,6 @@ def _counts(text: str) -> list[int]:
         counts = [int(item) for item in text.split(",")]
     except ValueError:
         counts = []
-    if len(counts) < 2 or min(counts) < 1:
+    if not counts or min(counts) < 1:
         raise UsageError(f"not a list of page counts: {text!r}", remedy="write --pages 50,1000")
     return counts
