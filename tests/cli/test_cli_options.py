@@ -1,13 +1,18 @@
 """Every option of `ocr` reaches the job as the value it stands for; the rest are defaults."""
 
-from dataclasses import fields
+import shlex
+from dataclasses import fields, replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from vlmcli.cli import ocr
 from vlmcli.cli.app import app
-from vlmcli.options import OcrOptions
+from vlmcli.documents.source import PageHandle
+from vlmcli.memory.request import PlanRequest, make_planner
+from vlmcli.options import OcrOptions, parse_size
 
 EVERYTHING = {
     "--output out": ("output", "out"),
@@ -101,3 +106,41 @@ def test_a_password_file_has_the_password_in_its_first_line(parse, tmp_path):
     for data, password in passwords.items():
         file.write_bytes(data)
         assert parse("a.pdf", "--password-file", str(file)).password == password
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    st.lists(st.sampled_from(sorted(EVERYTHING)), unique=True),
+    st.lists(st.sampled_from(["a.pdf", "my scan.pdf", "-", "it's"]), min_size=1, unique=True),
+)
+def test_a_remedy_repeats_every_option_but_the_password(parse, texts, inputs):
+    texts = [text for text in texts if "--model" not in text]
+    words = [word for text in texts for word in text.split()]
+    options = parse(*inputs, "--max-memory", "3GiB", *words)
+    request = PlanRequest.of(options)
+    again = shlex.split(make_planner(request).command.changed({"--dtype": "float16"}))
+    assert again[:2] == ["vlmcli", "ocr"]
+    assert "secret" not in again
+    assert parse(*again[2:]) == replace(options, password=None, dtype="float16")
+
+
+def test_in_a_remedy_a_file_that_looks_like_an_option_is_named_by_its_folder(parse):
+    request = PlanRequest.of(parse("--", "-q.pdf", "b.pdf"))
+    line = make_planner(request).command.changed({})
+    assert line == "vlmcli ocr ./-q.pdf b.pdf"
+
+
+@pytest.mark.parametrize("size", ["9GiB", "15500MiB", "16500MiB"])
+def test_every_remedy_is_a_command_line_that_ocr_takes(parse, size):
+    request = PlanRequest(
+        inputs=("a.pdf",), model="qwen2.5-vl-7b", device="cuda", max_memory=parse_size(size)
+    )
+    page = PageHandle(document="a", index=0, num_pages=1, width=2000, height=3000, unit="pt")
+    plan = make_planner(request).plan([page])
+    assert plan.remedies
+    for remedy in plan.remedies:
+        program, command, *words = shlex.split(remedy.command)
+        assert (program, command) == ("vlmcli", "ocr")
+        options = parse(*words)
+        assert (options.inputs, options.model) == (request.inputs, request.model)
+        assert options.device == "cuda"

@@ -20,6 +20,7 @@ _TERMS = {
     "vision_cache": "vision cache",
     "pixels": "pictures in flight",
     "page_workers": "page workers",
+    "results": "answers to lines, kept for equal ones",
     "loading": "weight files while they are read",
     "margin": "margin",
 }

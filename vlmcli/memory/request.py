@@ -12,6 +12,7 @@ from pathlib import Path
 from vlmcli.checkpoint import BUILT_IN, built_in_path
 from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
+from vlmcli.memory.command import input_words, other_words
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
@@ -42,13 +43,18 @@ class PlanRequest:
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
+    other_words: tuple[str, ...] = ()
+    """What else the command line said, to be repeated in remedies."""
 
     @classmethod
     def of(cls, options: OcrOptions) -> "PlanRequest":
         """What the options of a job ask for."""
         known = {field.name for field in fields(options)}
-        names = (field.name for field in fields(cls) if field.name in known)
-        return cls(**{name: getattr(options, name) for name in names})
+        names = {field.name for field in fields(cls)} & known
+        return cls(
+            **{name: getattr(options, name) for name in names},
+            other_words=other_words(options, names),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +170,14 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
     """The command line that does the planned job, with the options that were given."""
     default = PlanRequest()
     cap = target.cap_bytes if target.is_given else None
+    planned = None if target.device == "cpu" else target.device
     given: dict[str, object] = {
         "--model": None if request.model == default.model else request.model,
         "--pages": request.pages,
         "--dpi": None if request.dpi == default.dpi else request.dpi,
         "--max-pixels": None if request.max_pixels == default.max_pixels else request.max_pixels,
         "--max-tokens": request.max_tokens,
-        "--device": None if target.device == "cpu" else target.device,
+        "--device": planned if request.device == "auto" else request.device,
         "--max-memory": None if cap is None else _size(cap),
         "--dtype": None if request.dtype == "auto" else request.dtype,
         "--kv-dtype": None if request.kv_dtype == "auto" else request.kv_dtype,
@@ -178,9 +185,10 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
         "--vision-cache": None if request.vision_cache is None else _size(request.vision_cache),
         "--jobs": request.jobs,
     }
+    inputs = input_words(request.inputs)
     known = frozenset("--" + field.name.replace("_", "-") for field in fields(OcrOptions))
     return CommandLine(
-        words=("vlmcli", "ocr", *request.inputs) if request.inputs else ("vlmcli", "plan"),
+        words=("vlmcli", "ocr", *inputs, *request.other_words) if inputs else ("vlmcli", "plan"),
         options={name: str(value) for name, value in given.items() if value is not None},
         accepts=known if request.inputs else None,
     )
