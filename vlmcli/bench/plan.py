@@ -20,6 +20,7 @@ from vlmcli.bench.checkpoints import MID, SMALL, TINY, Shape, write_checkpoint
 from vlmcli.bench.pages import Paper, write_print, write_scan
 from vlmcli.bench.rss import run_measured
 from vlmcli.checkpoint import BUILT_IN
+from vlmcli.errors import UsageError
 
 A4 = Paper(width=595, height=842, lines=45)
 SPARSE = Paper(width=595, height=842, lines=6)
@@ -46,6 +47,11 @@ class Case:
         """As a name or as a directory in the benchmark's folder."""
         return self.model.name if self.model else BUILT_IN
 
+    @property
+    def label(self) -> str:
+        """As in the table: `nano 1 A4 float32`."""
+        return f"{self.model_name} {self.pages} {self.dtype}"
+
 
 def _case(model: Shape | None, pages: str, count: int, dtype: str = "float32") -> Case:
     papers = {
@@ -68,6 +74,7 @@ CASES = (
     _case(None, "A4", 1),
     _case(None, "A4", 50, "bfloat16"),
     _case(None, "A0", 1),
+    _case(None, "A4", 500),
     _case(None, "mixed", 50),
     _case(None, "stamps", 500),
     _case(TINY, "A4", 1),
@@ -79,9 +86,27 @@ CASES = (
     _case(MID, "A4", 1, "bfloat16"),
     _case(MID, "stamps", 50),
 )
-QUICK = (_case(None, "stamps", 12), _case(TINY, "A4", 1), _case(SMALL, "mixed", 6, "bfloat16"))
 _MIB = 2**20
 _COMMAND = (sys.executable, "-m", "vlmcli")
+
+
+def choose(words: Sequence[str]) -> list[Case]:
+    """The jobs whose label has all the words of one of the given texts; without texts, all.
+
+    Raises:
+        UsageError: no job has them.
+    """
+    chosen = [
+        case
+        for case in CASES
+        if not words or any(set(text.split()) <= set(case.label.split()) for text in words)
+    ]
+    if not chosen:
+        raise UsageError(
+            f"no job is called {' or '.join(map(repr, words))}",
+            remedy=f"choose from: {', '.join(case.label for case in CASES)}",
+        )
+    return chosen
 
 
 def run(
@@ -97,6 +122,9 @@ def run(
 
     Returns:
         `jobs`, one object per case, and `min_ratio` and `max_ratio` of planned over measured.
+
+    Raises:
+        RuntimeError: a job failed, so that its memory says nothing.
     """
     say(
         f"{'model':<8}{'pages':<12}{'dtype':<10}{'planned':>10}{'measured':>10}{'ratio':>7}{'s':>7}"
@@ -139,19 +167,22 @@ def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
         ],
         env=_environment(folder),
     )
-    measured = done.peak_rss
+    if done.returncode:
+        raise RuntimeError(f"{case.label}: ended with exit code {done.returncode}")
+    peak, measured = planned["peak_bytes"], done.peak_rss
     if device != "cpu":
+        # Torch counts what it takes of a device, which is all but the context.
+        peak -= planned["terms"]["runtime_context"]
         measured = json.loads(stats.read_text())["device_memory_peak_bytes"]
     return {
         "model": case.model_name,
         "pages": case.pages,
         "dtype": case.dtype,
-        "planned_bytes": planned["peak_bytes"],
+        "planned_bytes": peak,
         "measured_bytes": measured,
-        "ratio": round(planned["peak_bytes"] / max(1, measured), 3),
+        "ratio": round(peak / max(1, measured), 3),
         "terms": planned["terms"],
         "seconds": round(done.seconds, 1),
-        "exit_code": done.returncode,
     }
 
 

@@ -10,12 +10,14 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from vlmcli.memory.devices import resident_bytes
 
 INTERVAL = 0.02
 """Seconds between samples."""
+MOST_SAMPLES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class RunMemory:
     cpu_seconds: float
     returncode: int
     samples: tuple[tuple[float, int], ...]
-    """(seconds since the start, resident bytes), thinned to a few hundred."""
+    """(seconds since the start, resident bytes), thinned to a few hundred; the peak is one."""
 
 
 def tree_rss(root: int) -> int:
@@ -71,5 +73,12 @@ def run_measured(command: Sequence[str], *, env: dict[str, str] | None = None) -
         cpu_seconds=(after.children_user - before.children_user)
         + (after.children_system - before.children_system),
         returncode=process.returncode,
-        samples=tuple(samples[:: max(1, len(samples) // 400)]),
+        samples=thinned(samples, MOST_SAMPLES),
     )
+
+
+def thinned(samples: Sequence[tuple[float, int]], most: int) -> tuple[tuple[float, int], ...]:
+    """At most so many of the samples: the highest of each stretch of equal length."""
+    stretch = max(1, -(-len(samples) // most))
+    starts = range(0, len(samples), stretch)
+    return tuple(max(samples[at : at + stretch], key=itemgetter(1)) for at in starts)

@@ -34,7 +34,14 @@ def memory(
 @app.command()
 def plan(
     device: a.Device = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="Three small jobs.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS",
+            help="Jobs that have these words in their name, as in 'nano 50'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     measured: Annotated[
         bool, typer.Option("--probe", help="Plan with this machine's coefficients.")
     ] = False,
@@ -42,7 +49,7 @@ def plan(
     """Planned against measured peak memory, job by job. Linux only."""
     from vlmcli.bench import plan as bench
 
-    cases = bench.QUICK if quick else bench.CASES
+    cases = bench.choose(only or ())
     _show(lambda say: bench.run(cases, device, say, probe=measured))
 
 

@@ -45,7 +45,7 @@ def plan_table(plan: Plan, cap_source: str) -> str:
     console.print(_terms(plan))
     for line in (*_tokens(plan), *_verdict(plan, cap_source), *_remedies(plan), *_notes(plan)):
         console.print(Text(line), soft_wrap=True)
-    return buffer.getvalue()
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
 def _heading(plan: Plan) -> Text:
@@ -115,8 +115,11 @@ def _notes(plan: Plan) -> list[str]:
         lines.append(f"left out, cannot be read: {first}{rest}")
     if plan.unverified:
         lines.append(f"unverified in this model's shapes: {', '.join(plan.unverified)}")
-    source = "measured on this machine" if plan.calibrated else "defaults, not measured here"
-    lines.append(f"coefficients: {source}")
+    lines.append(
+        "coefficients: measured on this machine"
+        if plan.calibrated
+        else "coefficients: defaults; vlmcli bench probe measures this machine's"
+    )
     return lines
 
 
