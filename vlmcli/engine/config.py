@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from vlmcli.engine.geometry import SmartResizeConfig
 from vlmcli.errors import ModelError
+from vlmcli.kernels import Activation
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
 BlockKind = Literal["vision", "text"]
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlmcli.engine.config import Activation
+from vlmcli.kernels import Activation
+from vlmcli.kernels.linear import linear, linear_add
 
 Fill = Callable[[Tensor], None]
 
@@ -67,13 +68,15 @@ class Linear(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the projection."""
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
+
+    def activated(self, x: Tensor, kind: Activation) -> Tensor:
+        """The activation of the projection."""
+        return linear(x, self.weight, self.bias, kind)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """`residual += self(x)` for matrices, in place: the product lands in the sum at once."""
-        if self.bias is not None:
-            residual.add_(self.bias)
-        return residual.addmm_(x, self.weight.t())
+        """`residual + self(x)` for matrices, which may overwrite the residual."""
+        return linear_add(residual, x, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +142,6 @@ class LayerNorm(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise."""
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-def activate(x: Tensor, kind: Activation) -> Tensor:
-    """The activation function of a plain MLP; may overwrite `x`."""
-    if kind == "silu":
-        return F.silu(x, inplace=True)
-    if kind == "quick_gelu":
-        # x · sigmoid(1.702 x), CLIP's approximation; silu of the scaled value saves two passes.
-        return F.silu(x.mul_(1.702), inplace=True).mul_(1 / 1.702)
-    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
 def inverse_frequencies(theta: float, dim: int) -> Tensor:

@@ -3,12 +3,15 @@
 Importing this package loads no torch. Nothing under kernels knows requests, models or files.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from torch import Tensor
+
+Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
+"""Activation functions of plain MLPs."""
 
 
 class Ops(Protocol):

@@ -8,9 +8,10 @@ import ctypes
 from functools import lru_cache
 from typing import Any
 
-_LARGE = 1 << 20
-"""Bytes from which a block is mapped by itself, and unmapped when it is freed. Measured on steps of
-the built-in model: no CPU time at 1 MiB, 45 % more at 256 KiB."""
+_LARGE = 4 << 20
+"""Bytes from which a block is mapped by itself, and unmapped when it is freed: each of its pages is
+then faulted in anew. Measured on 20 scanned pages with the built-in model: 38 CPU s and 440 MiB at
+1 MiB, 32 s and 470 MiB at 4 MiB, 31 s and 480 MiB at 16 MiB."""
 _ARENAS = 2
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 

@@ -22,6 +22,7 @@ from vlmcli.engine.layers import (
     inverse_frequencies,
 )
 from vlmcli.kernels import Ops
+from vlmcli.kernels.linear import gated_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,10 @@ class GatedMLP(nn.Module):
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual += mlp(x)`, in place."""
-        return self.down_proj.add_to(residual, self.ops.silu_and_mul(self.gate_up_proj(x)))
+        gated = gated_linear(x, self.gate_up_proj.weight)
+        if gated is None:
+            gated = self.ops.silu_and_mul(self.gate_up_proj(x))
+        return self.down_proj.add_to(residual, gated)
 
 
 class DecoderLayer(nn.Module):

@@ -78,7 +78,7 @@ class CtcHead(nn.Module):
 
     def _logits(self, embeds: Tensor, counts: npt.NDArray[np.int64]) -> Tensor:
         """[N, hidden] to [N · steps, vocab]; images are kept apart by `reach` rows of zeros."""
-        hidden = F.gelu(self.fc1(embeds)).view(-1, self.width)
+        hidden = self.fc1.activated(embeds, "gelu").view(-1, self.width)
         place = np.arange(len(hidden)) + self.reach * np.repeat(np.arange(len(counts)), counts)
         places = torch.from_numpy(place).to(embeds.device)
         spread = hidden.new_zeros(len(hidden) + self.reach * (len(counts) + 1), self.width)

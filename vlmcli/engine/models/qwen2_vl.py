@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlmcli.engine.config import (
@@ -34,6 +33,7 @@ from vlmcli.engine.models.vision import (
 )
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
+from vlmcli.kernels.linear import linear
 
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -47,15 +47,15 @@ class PatchMerger(nn.Module):
         super().__init__()
         self.width = config.hidden_size * config.merge_size**2
         self.ln_q = LayerNorm(config.hidden_size, config.norm_eps)
-        self.mlp = nn.ModuleDict(
-            {"0": Linear(self.width, self.width), "2": Linear(self.width, config.out_hidden_size)}
-        )
+        fc1, fc2 = Linear(self.width, self.width), Linear(self.width, config.out_hidden_size)
+        self.mlp = nn.ModuleDict({"0": fc1, "2": fc2})
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, hidden] to [N / merge_size², out_hidden]."""
-        merged = self.mlp["0"](self.ln_q(x).view(-1, self.width))
-        out: Tensor = self.mlp["2"](F.gelu(merged))
-        return out
+        fc1 = self.mlp["0"]
+        assert isinstance(fc1, Linear)
+        tokens: Tensor = self.mlp["2"](fc1.activated(self.ln_q(x).view(-1, self.width), "gelu"))
+        return tokens
 
 
 class VisionTower(nn.Module):
@@ -116,7 +116,7 @@ class Qwen2VL(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden] to [R, vocab] float32."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return F.linear(hidden, head.weight).float()
+        return linear(hidden, head.weight, None).float()
 
 
 def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlmcli.engine.config import ProcessorConfig, VisionConfig
@@ -20,12 +19,12 @@ from vlmcli.engine.layers import (
     PackedLinear,
     Part,
     WeightSlot,
-    activate,
     adjacent_order,
     inverse_frequencies,
     parameter,
 )
 from vlmcli.kernels import Ops
+from vlmcli.kernels.linear import linear
 
 Grid = tuple[int, int, int]
 
@@ -69,9 +68,9 @@ class PatchEmbed(Layer):
         dtype = self.colour.dtype
         if patches.shape[1] == self.grey.shape[1] != self.colour.shape[1]:
             centred = patches.to(torch.float32).mul_(self.rescale).sub_(0.5)
-            return F.linear(centred.to(dtype), self.grey, self.grey_bias)
+            return linear(centred.to(dtype), self.grey, self.grey_bias)
         pixels = patches.to(torch.float32).mul_(self.rescale).sub_(self.mean).div_(self.std)
-        return F.linear(pixels.to(dtype), self.colour)
+        return linear(pixels.to(dtype), self.colour, None)
 
     def _fill(self, kernel: Tensor) -> None:
         frames = kernel.float().sum(dim=2)
@@ -121,7 +120,7 @@ class VisionMLP(nn.Module):
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual += mlp(x)`, in place."""
-        return self.fc2.add_to(residual, activate(self.fc1(x), self.activation))
+        return self.fc2.add_to(residual, self.fc1.activated(x, self.activation))
 
 
 class VisionBlock(nn.Module):
