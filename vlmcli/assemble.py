@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from vlmcli.documents.lines import LineCrop, join_text
 from vlmcli.documents.prepared import PreparedPage
 from vlmcli.reading import CropText, PageReading
-from vlmcli.results import ErrorInfo, Line, PageRecord, Seconds, Status
+from vlmcli.results import ErrorInfo, Line, PageAnswer, PageRecord, Seconds, Status
 
 _STATUS: dict[str, Status] = {
     "text-layer": "ok",
@@ -104,6 +104,7 @@ def read_record(
         downscaled=page.downscaled,
         suspect=(*page.suspect, *reading.suspect),
         lines=lines,
+        answers=reading.answers,
         tokens=reading.tokens,
         attempts=reading.attempts,
         seconds=Seconds(
@@ -116,6 +117,18 @@ def read_record(
         if failed
         else None,
     )
+
+
+def with_answers(record: PageRecord, questions: Sequence[str]) -> PageRecord:
+    """The record with an answer for every question of the job, whatever became of the page.
+
+    A line reader cannot be asked anything: its answer is the page's text. A page without a text has
+    empty answers.
+    """
+    if not questions or record.answers is not None:
+        return record
+    answers = tuple(PageAnswer(question=question, text=record.text) for question in questions)
+    return replace(record, answers=answers)
 
 
 def _join_crops(

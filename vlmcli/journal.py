@@ -30,6 +30,7 @@ SYNC_SECONDS = 0.2
 _MAGIC = "vlmcli"
 _CHUNK = 1 << 20
 _RESULT_OPTIONS = (
+    "question",
     "pages",
     "dpi",
     "max_pixels",

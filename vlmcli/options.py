@@ -38,6 +38,8 @@ class OcrOptions:
     """What `vlmcli ocr` was asked to do. Sizes in bytes, times in seconds, counts as they are."""
 
     inputs: tuple[str, ...]
+    question: tuple[str, ...] = ()
+    """What every page is asked (`vlmcli ask`); none to have its text."""
     output: str | None = None
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)

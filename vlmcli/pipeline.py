@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from vlmcli.assemble import with_answers
 from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
@@ -46,7 +47,7 @@ def run_ocr(
     reporter: Reporter,
     make_reader: MakeReader | None = None,
 ) -> JobSummary:
-    """Read documents as `options` say.
+    """Read documents as `options` say, or put questions to their pages.
 
     Args:
         options: the job.
@@ -129,7 +130,10 @@ def _run(
     def record_done(record: PageRecord) -> None:
         meter.add(record)
         if journal is not None:
-            journal.append(record)
+            journal.append(with_answers(record, options.question))
+
+    def record_next(record: PageRecord) -> None:
+        sink.write(with_answers(record, options.question))
 
     def load_reader(budgets: Budgets) -> Reader:
         assert checkpoint is not None, "a page asked for a model in a job without one"
@@ -144,7 +148,7 @@ def _run(
         model=checkpoint.label if checkpoint else "",
         done=journal.done if journal is not None else {},
         on_record=record_done,
-        on_next=sink.write,
+        on_next=record_next,
         reporter=reporter,
     )
     try:

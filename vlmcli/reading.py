@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.results import Seconds, TokenCounts
+from vlmcli.results import PageAnswer, Seconds, TokenCounts
 
 if TYPE_CHECKING:
     from vlmcli.documents.lines import LineCrop
@@ -51,13 +51,15 @@ class CropText:
 class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
 
-    `code` names the cause of a failure where `status` does not say enough.
+    `answers` come from a page reader that was given questions. `code` names the cause of a failure
+    where `status` does not say enough.
     """
 
     key: int
     status: ReadStatus = "ok"
     crops: tuple[CropText, ...] = ()
     text: str = ""
+    answers: tuple[PageAnswer, ...] | None = None
     message: str = ""
     code: str = ""
     suspect: tuple[str, ...] = ()

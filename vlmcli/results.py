@@ -74,6 +74,14 @@ class ErrorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PageAnswer:
+    """What a page says to one question."""
+
+    question: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageRecord:
     """Everything vlmcli says about one page. `page` counts from 1."""
 
@@ -96,6 +104,8 @@ class PageRecord:
     attempts: int = 0
     seconds: Seconds = field(default_factory=Seconds)
     error: ErrorInfo | None = None
+    answers: tuple[PageAnswer, ...] | None = None
+    """One for every question of the job, in its order; None in a job that asks none."""
 
     @property
     def is_failed(self) -> bool:
@@ -109,8 +119,9 @@ class PageRecord:
         origin = reuse["origin"]
         if origin is not None and origin["run"] is None:
             del origin["run"]
-        if data["error"] is None:
-            del data["error"]
+        for name in ("error", "answers"):
+            if data[name] is None:
+                del data[name]
         out: dict[str, Any] = {"schema": SCHEMA_VERSION}
         for key, value in data.items():
             if key == "tokens":
@@ -136,6 +147,7 @@ class PageRecord:
         reuse = data.get("reuse") or {}
         origin = reuse.get("from")
         error = data.get("error")
+        answers = data.get("answers")
         return cls(
             document=data["document"],
             page=data["page"],
@@ -167,6 +179,9 @@ class PageRecord:
             attempts=data.get("attempts", 0),
             seconds=Seconds(**_known(Seconds, data.get("seconds"))),
             error=None if error is None else ErrorInfo(**_known(ErrorInfo, error)),
+            answers=None
+            if answers is None
+            else tuple(PageAnswer(**_known(PageAnswer, answer)) for answer in answers),
         )
 
     def without_timings(self) -> "PageRecord":

@@ -1,4 +1,5 @@
-"""Every option of `ocr` reaches the job as the value it stands for; the rest are defaults."""
+"""Every option of `ocr` and `ask` reaches the job as the value it stands for; the rest are
+defaults."""
 
 import shlex
 from dataclasses import fields, replace
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from vlmcli.cli import ocr
+from vlmcli.cli import ask, ocr
 from vlmcli.cli.app import app
 from vlmcli.documents.source import PageHandle
 from vlmcli.memory.request import PlanRequest, make_planner
@@ -46,16 +47,22 @@ EVERYTHING = {
 }
 
 
+NOT_ASK = {"--format markdown -f jsonl", "--text-layer only", "--reuse exact", "--no-cache"}
+"""Options of `ocr` that make no sense for questions."""
+ASKED = {"text_layer": "ignore", "reuse": "exact", "cache": False}
+
+
 @pytest.fixture
 def parse(monkeypatch):
     """Parses a command line and gives the job's options, without running the job."""
     jobs: list[OcrOptions] = []
     monkeypatch.setattr(ocr, "run", jobs.append)
+    monkeypatch.setattr(ask, "run", jobs.append)
     monkeypatch.delenv("VLMCLI_MODEL", raising=False)
     monkeypatch.delenv("VLMCLI_PASSWORD", raising=False)
 
-    def call(*args: str) -> OcrOptions:
-        result = CliRunner().invoke(app, ["ocr", *args])
+    def call(*args: str, command: str = "ocr") -> OcrOptions:
+        result = CliRunner().invoke(app, [command, *args])
         assert result.exit_code == 0, result.output
         return jobs.pop()
 
@@ -69,7 +76,7 @@ def test_without_options_every_default_is_that_of_the_options(parse):
 def test_there_is_an_option_for_every_setting():
     assert {name for name, _ in EVERYTHING.values()} == {
         field.name for field in fields(OcrOptions)
-    } - {"inputs"}
+    } - {"inputs", "question"}
 
 
 @pytest.mark.parametrize("text", EVERYTHING)
@@ -81,6 +88,19 @@ def test_one_option_changes_one_setting(parse, text):
 def test_all_options_together(parse):
     words = [word for text in EVERYTHING for word in text.split()]
     assert parse("a.pdf", *words) == OcrOptions(inputs=("a.pdf",), **dict(EVERYTHING.values()))
+
+
+@pytest.mark.parametrize("text", [text for text in EVERYTHING if text not in NOT_ASK])
+def test_ask_takes_the_options_of_ocr(parse, text):
+    name, value = EVERYTHING[text]
+    job = parse("a.pdf", "-q", "Who?", "-q", " What? ", *text.split(), command="ask")
+    changes = ASKED | {name: value, "question": ("Who?", "What?")}
+    assert job == OcrOptions(inputs=("a.pdf",), **changes)
+
+
+def test_ask_writes_text_or_json_lines(parse):
+    job = parse("a.pdf", "-q", "Who?", "-f", "jsonl", "-f", "text", command="ask")
+    assert job.formats == ("jsonl", "text")
 
 
 def test_short_names_and_opposites(parse):
@@ -112,16 +132,21 @@ def test_a_password_file_has_the_password_in_its_first_line(parse, tmp_path):
 @given(
     st.lists(st.sampled_from(sorted(EVERYTHING)), unique=True),
     st.lists(st.sampled_from(["a.pdf", "my scan.pdf", "-", "it's"]), min_size=1, unique=True),
+    st.lists(st.sampled_from(["Who's that?", "When?", "-q"])),
 )
-def test_a_remedy_repeats_every_option_but_the_password(parse, texts, inputs):
-    texts = [text for text in texts if "--model" not in text]
+def test_a_remedy_repeats_every_option_but_the_password(parse, texts, inputs, questions):
+    command = "ask" if questions else "ocr"
+    texts = [
+        text for text in texts if "--model" not in text and (not questions or text not in NOT_ASK)
+    ]
     words = [word for text in texts for word in text.split()]
-    options = parse(*inputs, "--max-memory", "3GiB", *words)
+    words += [word for question in questions for word in ("-q", question)]
+    options = parse(*inputs, "--max-memory", "3GiB", *words, command=command)
     request = PlanRequest.of(options)
     again = shlex.split(make_planner(request).command.changed({"--dtype": "float16"}))
-    assert again[:2] == ["vlmcli", "ocr"]
+    assert again[:2] == ["vlmcli", command]
     assert "secret" not in again
-    assert parse(*again[2:]) == replace(options, password=None, dtype="float16")
+    assert parse(*again[2:], command=command) == replace(options, password=None, dtype="float16")
 
 
 def test_in_a_remedy_a_file_that_looks_like_an_option_is_named_by_its_folder(parse):

@@ -1,5 +1,6 @@
 """The README is true: its commands run, in order, beside the samples; its links lead somewhere."""
 
+import json
 import os
 import re
 import shutil
@@ -60,7 +61,7 @@ def outputs(folder):
 
 
 def test_every_command_runs(folder, outputs):
-    assert len(outputs) == 4
+    assert len(outputs) == 5
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
     assert outputs[1].startswith("exit code 5\n") and " MiB  peak" in outputs[1]
@@ -71,6 +72,11 @@ def test_every_command_runs(folder, outputs):
         "1 ok text-layer 'Potato'",
         "2 blank None ''",
         "3 ok text-layer 'Potato'",
+    ]
+    (answered,) = map(json.loads, (folder / "answers.jsonl").read_text().splitlines())
+    assert [answer["question"] for answer in answered["answers"]] == [
+        "Who wrote this?",
+        "What is it about?",
     ]
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from vlmcli.results import (
     ErrorInfo,
     Line,
+    PageAnswer,
     PageRecord,
     Reuse,
     ReuseOrigin,
@@ -55,6 +56,8 @@ records = st.builds(
     attempts=st.integers(0, 5),
     seconds=seconds,
     error=st.none() | st.builds(ErrorInfo, code=texts, message=texts),
+    answers=st.none()
+    | st.lists(st.builds(PageAnswer, question=texts, text=texts), max_size=2).map(tuple),
 )
 
 

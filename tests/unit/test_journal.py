@@ -263,6 +263,9 @@ def test_fingerprints_tell_jobs_apart(tmp_path):
     other = OcrOptions(inputs=("x",), dpi=300)
     changed = job_fingerprint(other, sources, model="m@1")
     assert {name for name in first if first[name] != changed[name]} == {"--dpi"}
+    asking = OcrOptions(inputs=("x",), question=("Who?",))
+    changed = job_fingerprint(asking, sources, model="m@1")
+    assert {name for name in first if first[name] != changed[name]} == {"--question"}
     patient = OcrOptions(inputs=("x",), page_timeout=60.0, retries=9, jobs=3, password="secret")
     assert job_fingerprint(patient, sources, model="m@1") == first
     one.write_bytes(b"longer")

@@ -14,7 +14,7 @@ from vlmcli.outputs.base import encode, plain
 from vlmcli.outputs.jsonl import JsonlFormatter
 from vlmcli.outputs.markdown import MarkdownFormatter, escape
 from vlmcli.outputs.text import TextFormatter
-from vlmcli.results import PageRecord
+from vlmcli.results import PageAnswer, PageRecord
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
 
@@ -33,8 +33,12 @@ def test_text_page_n_stands_between_form_feeds(some_records):
     pages = joined(TextFormatter(), some_records).split("\f")
     assert len(pages) == len(some_records)
     for text, record in zip(pages, some_records, strict=True):
-        assert text.startswith(plain(record.text).strip("\n"))
-        assert ("[vlmcli: " in text.removeprefix(plain(record.text))) == record.is_failed
+        answers = record.answers or ()
+        if len(answers) < 2:
+            assert text.startswith(plain(record.text).strip("\n"))
+            assert ("[vlmcli: " in text.removeprefix(plain(record.text))) == record.is_failed
+        else:
+            assert all(plain(a.text).strip("\n") in text for a in answers)
         assert text == "" or text.endswith("\n")
 
 
@@ -51,6 +55,15 @@ def test_blank_pages_stay_empty_and_keep_their_place():
         "one\n\f\fthree\n"
     )
     assert joined(TextFormatter(), [blank]) == ""
+
+
+def test_answers_stand_below_their_questions_where_there_are_several():
+    who, when = PageAnswer(question="Who?", text="A"), PageAnswer(question="When?", text="B\nC")
+    silent = PageAnswer(question="Why?", text="")
+    several = page(text="A\n\nB\nC", answers=(who, silent, when))
+    one = page(number=2, text="A", answers=(who,))
+    none = page(number=3, text="", status="blank", answers=(silent, silent))
+    assert joined(TextFormatter(), [several, one, none]) == "Who?\nA\n\nWhen?\nB\nC\n\fA\n\f"
 
 
 def test_failures_are_visible_in_place():

@@ -15,6 +15,8 @@ from vlmcli.checkpoint import built_in_path
 
 _IMAGE, _START, _END, _EOS, _PAD = 256, 257, 258, 259, 260
 """Special tokens of the built-in model's tokenizer."""
+_PRINTED = (33, 127)
+"""Its printable ASCII bytes, from and up to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +78,23 @@ MID = Shape(
 """About 115 million parameters."""
 
 
-def write_checkpoint(folder: Path, shape: Shape) -> Path:
-    """A float32 checkpoint of this shape, the same one every time; returns its directory."""
+def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Path:
+    """A float32 checkpoint of this shape, the same one every time; returns its directory.
+
+    It repeats itself, whatever it is asked. A `lively` one answers every question otherwise, and in
+    printable letters: its weights are scaled by their fan-in, its output layer is not its
+    embedding.
+    """
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.manual_seed(0)
-    model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(**_config(shape)))
+    model = Qwen2VLForConditionalGeneration(
+        Qwen2VLConfig(**_config(shape) | {"tie_word_embeddings": not lively})
+    )
+    if lively:
+        _enliven(model)
     path = folder / shape.name
     model.save_pretrained(path)
     processor = {
@@ -98,6 +109,22 @@ def write_checkpoint(folder: Path, shape: Shape) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(built_in_path() / name, path / name)
     return path
+
+
+@torch.no_grad()
+def _enliven(model: torch.nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        noise = torch.randn_like(parameter)
+        if parameter.ndim > 1:
+            # Sharp attention: the average over all tokens is the same whatever is asked.
+            sharp = 2.0 if "q_proj" in name or "k_proj" in name else 1.0
+            parameter.copy_(noise * sharp / parameter[0].numel() ** 0.5)
+        else:
+            is_norm = "norm" in name or "ln_q" in name
+            parameter.copy_(noise * 0.2 + (is_norm and name.endswith("weight")))
+        if name.startswith("lm_head"):
+            parameter[: _PRINTED[0]] = 0
+            parameter[_PRINTED[1] :] = 0
 
 
 def _config(shape: Shape) -> dict[str, object]:
@@ -135,5 +162,4 @@ def _config(shape: Shape) -> dict[str, object]:
         "video_token_id": _PAD + 1,
         "vision_start_token_id": _START,
         "vision_end_token_id": _END,
-        "tie_word_embeddings": True,
     }

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from vlmcli import __version__
 from vlmcli.cli import bench, cache, signals
+from vlmcli.cli.ask import ask
 from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
@@ -63,6 +64,7 @@ app = typer.Typer(
     epilog=EXIT_CODES,
 )
 app.command("ocr", epilog=EXIT_CODES)(ocr)
+app.command("ask", epilog=EXIT_CODES)(ask)
 app.command("plan", epilog=EXIT_CODES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

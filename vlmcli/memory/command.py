@@ -11,6 +11,8 @@ from dataclasses import fields
 from vlmcli.options import OcrOptions
 
 _NOT_WRITTEN = frozenset({"inputs", "password"})
+_NOT_OF_ASK = frozenset({"text_layer", "reuse", "cache"})
+"""What `ask` decides itself."""
 
 
 def other_words(options: OcrOptions, known: Container[str]) -> tuple[str, ...]:
@@ -21,10 +23,11 @@ def other_words(options: OcrOptions, known: Container[str]) -> tuple[str, ...]:
         known: names of fields that are written by somebody else.
     """
     default = OcrOptions(inputs=())
+    left_out = _NOT_WRITTEN | (_NOT_OF_ASK if options.question else frozenset())
     words: list[str] = []
     for field in fields(options):
         value = getattr(options, field.name)
-        if field.name in _NOT_WRITTEN or field.name in known:
+        if field.name in left_out or field.name in known:
             continue
         if value != getattr(default, field.name):
             words += _words(field.name, value)

@@ -132,6 +132,7 @@ def _page_demand(
     most = settings.max_tokens or PAGE_MAX_TOKENS
     resized = geometry.width * geometry.height
     prompt = geometry.num_tokens + geometry.num_markers + PROMPT_TOKENS
+    prompt += settings.question_tokens
     return Demand(
         label="",
         page_pixels=width * height,

@@ -29,6 +29,7 @@ class PlanRequest:
     """The options that decide memory. Sizes in bytes; None is an option that was not given."""
 
     inputs: tuple[str, ...] = ()
+    question: tuple[str, ...] = ()
     model: str = _DEFAULTS.model
     pages: str | None = None
     dpi: int = _DEFAULTS.dpi
@@ -105,6 +106,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         kv_dtype=request.kv_dtype,
         vision_kv_dtype=request.vision_kv_dtype,
         max_tokens=request.max_tokens,
+        question_tokens=max((len(text.encode()) for text in request.question), default=0),
         vision_cache=request.vision_cache,
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
@@ -187,8 +189,12 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
     }
     inputs = input_words(request.inputs)
     known = frozenset("--" + field.name.replace("_", "-") for field in fields(OcrOptions))
+    words: tuple[str, ...] = ("vlmcli", "plan")
+    if inputs:
+        asked = [word for text in request.question for word in ("-q", text)]
+        words = ("vlmcli", "ask" if asked else "ocr", *inputs, *asked, *request.other_words)
     return CommandLine(
-        words=("vlmcli", "ocr", *inputs, *request.other_words) if inputs else ("vlmcli", "plan"),
+        words=words,
         options={name: str(value) for name, value in given.items() if value is not None},
         accepts=known if request.inputs else None,
     )

@@ -80,6 +80,8 @@ class PlanSettings:
     """auto: as `kv_dtype`."""
     max_tokens: int | None = None
     """Output tokens of a page (or line); None for what a page usually has."""
+    question_tokens: int = 0
+    """Of the longest question, a token a byte at the most; 0 where the text is asked for."""
     vision_cache: int | None = None
     """KV kept for further questions about a page; None for the default of the device."""
     max_pages_in_flight: int | None = None

@@ -1,4 +1,4 @@
-"""Readers on our own engine: from a page's crops or picture to its text.
+"""Readers on our own engine: from a page's crops or picture to its text or answers.
 
 With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing this package does no
 work; `load_reader` brings torch and the weights.
@@ -29,7 +29,9 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     keep_heap_small()
     try:
         with memory_errors_translated():
-            engine = Engine.from_checkpoint(checkpoint.path, engine_config(options, budgets))
+            engine = Engine.from_checkpoint(
+                checkpoint.path, engine_config(options, budgets, reads=checkpoint.reads)
+            )
     except OutOfMemoryError as error:
         raise WillNotFitError(
             f"memory ran out while {checkpoint.name} was loaded: {error}",
@@ -40,4 +42,4 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
         return LineReader(
             guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
         )
-    return PageReader(guard, max_tokens=options.max_tokens)
+    return PageReader(guard, max_tokens=options.max_tokens, questions=options.question)

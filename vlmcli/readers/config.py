@@ -1,6 +1,6 @@
 """From a job's options and its memory plan to the engine's configuration."""
 
-from typing import cast
+from typing import Literal, cast
 
 from vlmcli.engine.config import DtypeName, EngineConfig
 from vlmcli.memory.settings import Budgets
@@ -8,13 +8,20 @@ from vlmcli.options import OcrOptions
 from vlmcli.processors import num_cpus
 
 
-def engine_config(options: OcrOptions, budgets: Budgets) -> EngineConfig:
-    """The configuration for a job: every pool and batch as the plan says."""
+def engine_config(
+    options: OcrOptions, budgets: Budgets, *, reads: Literal["lines", "page"]
+) -> EngineConfig:
+    """The configuration for a job: every pool and batch as the plan says.
+
+    The questions about a page run together where its blocks allow: they share the page's part, and
+    one that grows too long waits for the others. So they take seats and no memory.
+    """
+    num_questions = max(1, len(options.question)) if reads == "page" else 1
     return EngineConfig(
         kv_cache_bytes=budgets.kv_cache_bytes,
         encoder_cache_bytes=budgets.encoder_cache_bytes,
         vision_cache_bytes=budgets.vision_cache_bytes,
-        max_num_seqs=budgets.max_num_seqs,
+        max_num_seqs=min(budgets.max_num_seqs * num_questions, budgets.max_num_batched_tokens),
         max_num_batched_tokens=budgets.max_num_batched_tokens,
         max_encoder_tokens=budgets.max_encoder_tokens,
         device="cpu" if options.device == "auto" else options.device,

@@ -1,27 +1,26 @@
-"""Reads whole pages: one picture, one instruction, one answer.
+"""Reads whole pages, or puts questions to them: one picture, one prompt and one answer a question.
 
 For published vision-language checkpoints. The prompt is the family's own chat format around the
-picture; equal pages of a job are not looked for here, that is the pipeline's reuse layer.
+picture, the question behind it. So all questions about a page begin with the same tokens: the
+picture is encoded once, and the engine shares the KV blocks of what they have in common. Equal
+pages of a job are not looked for here, that is the pipeline's reuse layer.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import resize
-from vlmcli.engine.request import (
-    ImageInput,
-    PlaceholderRange,
-    Request,
-    SamplingParams,
-)
-from vlmcli.errors import PageError
-from vlmcli.readers.guard import Answer, Guard
+from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
+from vlmcli.errors import PageError, UsageError
+from vlmcli.readers.guard import Answer, Guard, add_seconds, add_tokens
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
-from vlmcli.reading import PageJob, PageReading
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
+from vlmcli.results import PageAnswer, Seconds, TokenCounts
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -38,16 +37,27 @@ class PageReader:
 
     Args:
         guard: the engine behind the loop guard.
-        max_tokens: output tokens of a page at the most; None for `DEFAULT_MAX_TOKENS`, or what the
-            model's positions leave.
+        max_tokens: output tokens of an answer at the most; None for `DEFAULT_MAX_TOKENS`, or what
+            the model's positions leave.
+        questions: what every page is asked; none to have its text.
+
+    Raises:
+        UsageError: a question holds the mark that stands for a picture.
     """
 
-    def __init__(self, guard: Guard, *, max_tokens: int | None) -> None:
+    def __init__(
+        self, guard: Guard, *, max_tokens: int | None, questions: Sequence[str] = ()
+    ) -> None:
         self._guard = guard
         self._config = guard.engine.model_config
         self._family = find_family(self._config.model_type)
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
+        self._questions = tuple(questions)
+        self._endings = [self._ending(text) for text in questions or (INSTRUCTION,)]
+        self._pages: dict[int, dict[int, Answer | None]] = {}
+        """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
+        """Pages by the tickets of their questions."""
         self._finished: list[PageReading] = []
 
     def submit(self, job: PageJob) -> None:
@@ -57,15 +67,22 @@ class PageReader:
             OutOfMemoryError: there is no room for it; the page has not been taken.
         """
         assert job.picture is not None, "a page reader needs the page's picture"
+        answers: dict[int, Answer | None] = {}
+        self._pages[job.key] = answers
         try:
             with memory_errors_translated():
-                ticket = self._guard.start(self._builder(job.picture))
+                for build in self._builders(job.picture):
+                    ticket = self._guard.start(build)
+                    answers[ticket] = None
+                    self._keys[ticket] = job.key
+        except OutOfMemoryError:
+            self.abort(job.key)
+            raise
         except PageError as error:
+            self.abort(job.key)
             self._finished.append(
                 PageReading(key=job.key, status="error", code=error.code, message=str(error))
             )
-            return
-        self._keys[ticket] = job.key
 
     def step(self) -> Sequence[PageReading]:
         """One engine step; the pages that it finished.
@@ -76,23 +93,22 @@ class PageReader:
         if self._guard.has_work():
             with memory_errors_translated():
                 answers = self._guard.step()
-            self._finished += [
-                _reading(self._keys.pop(ticket), answer) for ticket, answer in answers
-            ]
+            for ticket, answer in answers:
+                self._settle(ticket, answer)
         finished, self._finished = self._finished, []
         return finished
 
     def abort(self, key: int) -> None:
         """Forget a page."""
         self._finished = [reading for reading in self._finished if reading.key != key]
-        for ticket, owner in list(self._keys.items()):
-            if owner == key:
+        for ticket, answer in self._pages.pop(key, {}).items():
+            if answer is None:
                 self._guard.abort(ticket)
                 del self._keys[ticket]
 
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
-        return bool(self._keys or self._finished)
+        return bool(self._pages or self._finished)
 
     def drop_caches(self) -> None:
         """Forget embeddings that only save time."""
@@ -108,30 +124,50 @@ class PageReader:
 
     def close(self) -> None:
         """Forget all pages."""
-        for key in list(self._keys.values()):
+        for key in list(self._pages):
             self.abort(key)
 
-    def _builder(self, picture: Pixels) -> "_PageRequest":
+    def _ending(self, question: str) -> list[int]:
+        """What stands behind the picture in the prompt."""
+        tokens = self._guard.engine.encode(_AFTER.format(instruction=question))
+        if self._config.image_token_id in tokens:
+            raise UsageError(f"a question holds the mark of a picture: {question!r}")
+        return tokens
+
+    def _builders(self, picture: Pixels) -> Iterator["_PageRequest"]:
+        """What builds the requests of a page, question by question; they share one picture."""
         processor = self._config.processor
         height, width = picture.shape[:2]
         geometry = self._family.geometry(width, height, processor)
         pixels = resize(picture, geometry.width, geometry.height, processor.resample)
         merge = self._config.vision.merge_size
         frames, rows, columns = geometry.grid_thw
-        encode = self._guard.engine.encode
-        before, after = encode(_BEFORE), encode(_AFTER.format(instruction=INSTRUCTION))
-        prompt = [*before, *[self._config.image_token_id] * geometry.num_tokens, *after]
-        room = self._config.text.max_position_embeddings - len(prompt)
-        return _PageRequest(
-            prompt=prompt,
-            image=ImageInput(pixels=pixels, mm_hash=picture_digest(pixels)),
-            placeholder=PlaceholderRange(
-                offset=len(before),
-                length=geometry.num_tokens,
-                grid=(frames, rows // merge, columns // merge),
-            ),
-            max_tokens=max(1, min(self._max_tokens, room)),
+        before = self._guard.engine.encode(_BEFORE)
+        image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
+        placeholder = PlaceholderRange(
+            offset=len(before),
+            length=geometry.num_tokens,
+            grid=(frames, rows // merge, columns // merge),
         )
+        for ending in self._endings:
+            prompt = [*before, *[self._config.image_token_id] * geometry.num_tokens, *ending]
+            room = self._config.text.max_position_embeddings - len(prompt)
+            yield _PageRequest(
+                prompt=prompt,
+                image=image,
+                placeholder=placeholder,
+                max_tokens=max(1, min(self._max_tokens, room)),
+            )
+
+    def _settle(self, ticket: int, answer: Answer) -> None:
+        """Take an answer; the last one of a page finishes it."""
+        key = self._keys.pop(ticket)
+        page = self._pages[key]
+        page[ticket] = answer
+        answers = [one for one in page.values() if one is not None]
+        if len(answers) == len(page):
+            del self._pages[key]
+            self._finished.append(_reading(key, self._questions, answers))
 
 
 class _PageRequest:
@@ -160,17 +196,39 @@ class _PageRequest:
         )
 
 
-def _reading(key: int, answer: Answer) -> PageReading:
+def _reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) -> PageReading:
+    """A page whose questions, or whose one instruction, have all been answered."""
+    is_looped = any(answer.is_looped for answer in answers)
+    asked = tuple(
+        PageAnswer(question=question, text=answer.text)
+        for question, answer in zip(questions, answers, strict=False)
+    )
     return PageReading(
         key=key,
-        status="looped" if answer.is_looped else "ok",
-        text=answer.text,
-        message="the model repeated itself; the text is cut there" if answer.is_looped else "",
-        suspect=("truncated",) if answer.is_truncated else (),
-        attempts=answer.attempts,
-        tokens=answer.tokens,
-        seconds=answer.seconds,
+        status="looped" if is_looped else "ok",
+        text="\n\n".join(answer.text for answer in answers if answer.text),
+        answers=asked if questions else None,
+        message="the model repeated itself; the text is cut there" if is_looped else "",
+        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
+        attempts=max(answer.attempts for answer in answers),
+        tokens=_tokens(answers),
+        seconds=_seconds(answers),
     )
+
+
+def _tokens(answers: Sequence[Answer]) -> TokenCounts:
+    """What a page took in tokens. Its picture counts once, however many questions share it."""
+    total = TokenCounts()
+    for answer in answers:
+        total = add_tokens(total, answer.tokens)
+    return replace(total, visual=max(answer.tokens.visual for answer in answers))
+
+
+def _seconds(answers: Sequence[Answer]) -> Seconds:
+    total = Seconds()
+    for answer in answers:
+        total = add_seconds(total, answer.seconds)
+    return total
 
 
 def picture_digest(pixels: Pixels) -> bytes:

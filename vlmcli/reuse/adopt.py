@@ -27,6 +27,7 @@ def adopted(
         model=source.model,
         blank=source.blank,
         suspect=tuple(dict.fromkeys((*own.suspect, *source.suspect))),
+        answers=source.answers,
         lines=tuple(_moved(line, motion, own) for line in source.lines) if motion else source.lines,
         reuse=reuse,
         tokens=TokenCounts(),

@@ -1,0 +1,129 @@
+"""`vlmcli ask`: `ocr`'s job with questions: every page is asked all of them, one after the other.
+
+From the command line to `OcrOptions`; the run itself, its journal and its exit codes are `ocr`'s.
+"""
+
+from typing import Annotated
+
+import typer
+
+from vlmcli.cli import arguments as a
+from vlmcli.cli.ocr import read_password, run
+from vlmcli.errors import UsageError
+from vlmcli.options import Format, OcrOptions, ReuseMode
+
+_DEFAULTS = OcrOptions(inputs=())
+_FORMATS: tuple[Format, ...] = ("text", "jsonl")
+
+Questions = Annotated[
+    list[str],
+    typer.Option(
+        "--question",
+        "-q",
+        metavar="TEXT",
+        help="What every page is asked; may be repeated. The page is encoded and its part of the "
+        "prompt computed once for all questions. The built-in model only reads lines: whatever "
+        "it is asked, it answers with the page's text.",
+        show_default=False,
+    ),
+]
+Formats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(_FORMATS),
+        autocompletion=lambda: list(_FORMATS),
+        help="Output format; may be repeated. Default: text.",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Errors only.", rich_help_panel="Running")]
+
+
+def ask(
+    inputs: a.Inputs,
+    question: Questions,
+    output: a.Output = _DEFAULTS.output,
+    formats: Formats = None,
+    overwrite: a.Overwrite = _DEFAULTS.overwrite,
+    resume: a.Resume = _DEFAULTS.resume,
+    model: a.Model = _DEFAULTS.model,
+    pages: a.Pages = _DEFAULTS.pages,
+    password: a.Password = None,
+    password_file: a.PasswordFile = None,
+    dpi: a.Dpi = _DEFAULTS.dpi,
+    max_pixels: a.MaxPixels = _DEFAULTS.max_pixels,
+    max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
+    drafts: a.Drafts = _DEFAULTS.drafts,
+    device: a.Device = _DEFAULTS.device,
+    dtype: a.DtypeOption = "auto",
+    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
+    jobs: a.Jobs = _DEFAULTS.jobs,
+    threads: a.Threads = _DEFAULTS.threads,
+    page_timeout: a.PageTimeout = _DEFAULTS.page_timeout,
+    retries: a.Retries = _DEFAULTS.retries,
+    strict: a.Strict = _DEFAULTS.strict,
+    fail_fast: a.FailFast = _DEFAULTS.fail_fast,
+    progress: a.Progress = _DEFAULTS.progress,
+    stats: a.Stats = _DEFAULTS.stats,
+    quiet: Quiet = _DEFAULTS.quiet,
+    verbose: a.Verbose = _DEFAULTS.verbose,
+) -> None:
+    """Put questions to the pages of documents; every page answers all of them."""
+    run(
+        OcrOptions(
+            inputs=tuple(inputs),
+            question=_checked(question),
+            output=output,
+            formats=tuple(map(_format, formats)) if formats else _DEFAULTS.formats,
+            model=model,
+            pages=pages,
+            password=read_password(password, password_file),
+            dpi=dpi,
+            max_pixels=max_pixels,
+            device=device,
+            dtype=dtype,
+            text_layer="ignore",
+            drafts=drafts,
+            reuse=_REUSE,
+            max_tokens=max_tokens,
+            max_memory=max_memory,
+            vision_cache=vision_cache,
+            page_timeout=page_timeout,
+            retries=retries,
+            jobs=jobs,
+            threads=threads,
+            resume=resume,
+            cache=False,
+            overwrite=overwrite,
+            strict=strict,
+            fail_fast=fail_fast,
+            progress=progress,
+            stats=stats,
+            quiet=quiet,
+            verbose=verbose,
+        )
+    )
+
+
+_REUSE: ReuseMode = "exact"
+"""Questions may be about what two scans of one sheet do not have in common, so that only pages with
+equal pixels share their answers."""
+
+
+def _checked(questions: list[str]) -> tuple[str, ...]:
+    texts = tuple(text.strip() for text in questions)
+    if not all(texts):
+        raise UsageError("a question is empty")
+    return texts
+
+
+def _format(text: str) -> Format:
+    name = a.parse_format(text)
+    if name not in _FORMATS:
+        raise UsageError(
+            f"answers have no {name} form", remedy=f"choose one of {', '.join(_FORMATS)}"
+        )
+    return name
