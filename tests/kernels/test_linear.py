@@ -35,7 +35,7 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> None:
 @given(ROWS, SIZES, SIZES, st.booleans(), st.sampled_from(ACTIVATIONS), st.integers(0, 99))
 def test_a_product_is_its_formula(rows, size, out, has_bias, kind, seed):
     torch.manual_seed(seed)
-    x, weight = torch.randn(rows, size), torch.randn(out, size)
+    x, weight = torch.randn(rows, size), torch.randn(out, size) / size**0.5
     bias = torch.randn(out) if has_bias else None
     kept = x.clone()
     wide = None if bias is None else bias.double()
@@ -48,7 +48,11 @@ def test_a_product_is_its_formula(rows, size, out, has_bias, kind, seed):
 @given(ROWS, SIZES, SIZES, st.booleans(), st.integers(0, 99))
 def test_a_sum_is_its_formula(rows, size, out, has_bias, seed):
     torch.manual_seed(seed)
-    x, weight, residual = torch.randn(rows, size), torch.randn(out, size), torch.randn(rows, out)
+    x, weight, residual = (
+        torch.randn(rows, size),
+        torch.randn(out, size) / size**0.5,
+        torch.randn(rows, out),
+    )
     bias = torch.randn(out) if has_bias else None
     wide = None if bias is None else bias.double()
     expected = residual.double() + F.linear(x.double(), weight.double(), wide)
@@ -56,16 +60,18 @@ def test_a_sum_is_its_formula(rows, size, out, has_bias, seed):
 
 
 @FEW
-@given(st.sampled_from([16, 17, 130]), SIZES, SIZES, st.integers(0, 99))
-def test_a_gate_is_its_formula_or_left_to_others(rows, size, half, seed):
+@given(st.sampled_from([16, 17, 130]), SIZES, SIZES, st.booleans(), st.integers(0, 99))
+def test_a_gate_is_its_formula_or_left_to_others(rows, size, half, has_bias, seed):
     torch.manual_seed(seed)
-    x, weight = torch.randn(rows, size), torch.randn(2 * half, size)
-    gate, up = F.linear(x.double(), weight.double()).chunk(2, dim=-1)
-    got = products.gated_linear(x, weight)
+    x, weight = torch.randn(rows, size), torch.randn(2 * half, size) / size**0.5
+    bias = torch.randn(2 * half) if has_bias else None
+    wide = None if bias is None else bias.double()
+    gate, up = F.linear(x.double(), weight.double(), wide).chunk(2, dim=-1)
+    got = products.gated_linear(x, weight, bias)
     assert (got is None) == (not products._HAS_ONEDNN)
     if got is not None:
         close(got, F.silu(gate) * up)
-    assert products.gated_linear(x[:1], weight) is None
+    assert products.gated_linear(x[:1], weight, bias) is None
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)

@@ -1,4 +1,4 @@
-"""Our Qwen2-VL against transformers' in float32: logits of whole prompts, chunks and batches."""
+"""Our models against transformers' in float32: logits of whole prompts, chunks and batches."""
 
 from dataclasses import replace
 

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+from transformers import (
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+)
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import EngineConfig
@@ -23,7 +30,17 @@ IMAGE, START, END, EOS, VIDEO = 90, 91, 92, 93, 94
 FACTS = {
     "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
+    "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
+TOWERS = {
+    "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"embed_dim": 48}),
+    "qwen2_5_vl": (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        {"intermediate_size": 80, "window_size": 56, "fullatt_block_indexes": [1]},
+    ),
+}
+"""Classes and the tower's own facts; the width of the tower is 48, windows are of 2 × 2 cells."""
 
 
 def write_checkpoint(
@@ -36,14 +53,16 @@ def write_checkpoint(
     vocab_size: int = 97,
     **save,
 ) -> Path:
-    """A random Qwen2-VL checkpoint of one of `FACTS`, its logits far from flat.
+    """A random checkpoint of one of `FACTS`, its logits far from flat.
 
     `IMAGE` and the other special ids are those for the default of `first_special`.
     """
     facts = FACTS[kind]
     shift = first_special - IMAGE
     heads = facts["heads"]
-    config = Qwen2VLConfig(
+    make_config, make_model, own = TOWERS[kind if kind in TOWERS else "qwen2_vl"]
+    width = "out_hidden_size" if "window_size" in own else "hidden_size"
+    config = make_config(
         text_config={
             "hidden_size": 32 * heads,
             "num_hidden_layers": 3,
@@ -63,11 +82,12 @@ def write_checkpoint(
         },
         vision_config={
             "depth": 2,
-            "embed_dim": 48,
-            "hidden_size": 32 * heads,
+            "hidden_size": 48,
+            width: 32 * heads,
             "num_heads": 3,
             "patch_size": facts["patch_size"],
             "spatial_merge_size": facts["spatial_merge_size"],
+            **own,
         },
         image_token_id=IMAGE + shift,
         video_token_id=VIDEO + shift,
@@ -76,7 +96,7 @@ def write_checkpoint(
         tie_word_embeddings=tied,
     )
     torch.manual_seed(seed)
-    model = Qwen2VLForConditionalGeneration(config)
+    model = make_model(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -105,9 +125,9 @@ def load_runner(path: Path, num_blocks: int = 64, **config) -> ModelRunner:
     return runner
 
 
-def load_reference(path: Path) -> Qwen2VLForConditionalGeneration:
+def load_reference(path: Path) -> PreTrainedModel:
     """Transformers' side, float32, attention in plain torch."""
-    model = Qwen2VLForConditionalGeneration.from_pretrained(
+    model = AutoModelForImageTextToText.from_pretrained(
         path, dtype=torch.float32, attn_implementation="sdpa"
     )
     return model.eval()

@@ -112,6 +112,13 @@ class VisionConfig:
     activation: Activation
     norm_eps: float
     rope_theta: float
+    norm: Literal["layer", "rms"] = "layer"
+    is_gated: bool = False
+    """Whether the MLP is gated, as in the decoder; its activation is silu then."""
+    window_cells: int = 0
+    """Side of the windows within which patches attend, in merged cells; 0 for none."""
+    full_attention_layers: tuple[int, ...] = ()
+    """Layers that see the whole image in a tower with windows."""
 
     @property
     def head_dim(self) -> int:

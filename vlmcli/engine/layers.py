@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlmcli.kernels import Activation
-from vlmcli.kernels.linear import linear, linear_add
+from vlmcli.kernels import Activation, Ops
+from vlmcli.kernels.linear import gated_linear, linear, linear_add
 
 Fill = Callable[[Tensor], None]
 
@@ -107,6 +107,24 @@ class PackedLinear(Linear):
                 rows = value[start : start + part.size]
                 yield f"{stem}.{part.name}.{suffix}", copy_slot(rows, part.row_order)
             start += part.size
+
+
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, ops: Ops, *, bias: bool) -> None:
+        super().__init__()
+        self.ops = ops
+        parts = (Part("gate_proj", intermediate_size), Part("up_proj", intermediate_size))
+        self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual + mlp(x)`, which may overwrite the residual."""
+        gated = gated_linear(x, self.gate_up_proj.weight, self.gate_up_proj.bias)
+        if gated is None:
+            gated = self.ops.silu_and_mul(self.gate_up_proj(x))
+        return self.down_proj.add_to(residual, gated)
 
 
 class Embedding(Layer):

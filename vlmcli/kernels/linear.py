@@ -56,8 +56,8 @@ def linear_add(residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None)
     return residual.addmm_(x, weight.t())
 
 
-def gated_linear(x: Tensor, gate_up: Tensor) -> Tensor | None:
-    """silu(x · Gᵀ) * (x · Uᵀ) for a weight of [G ‖ U], [2n, in]: [N, in] to [N, n].
+def gated_linear(x: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor | None:
+    """silu(x · Gᵀ + g) * (x · Uᵀ + u) for a weight of [G ‖ U], [2n, in]: [N, in] to [N, n].
 
     Returns:
         None where it cannot be done in two passes: then `silu_and_mul` follows `linear`.
@@ -65,8 +65,9 @@ def gated_linear(x: Tensor, gate_up: Tensor) -> Tensor | None:
     if not _is_fused(x, gate_up):
         return None
     gate, up = gate_up.chunk(2)
-    gated = linear(x, gate, None, "silu")
-    out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, gated, up, None, "mul")
+    gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
+    gated = linear(x, gate, gate_bias, "silu")
+    out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, gated, up, up_bias, "mul")
     return out
 
 

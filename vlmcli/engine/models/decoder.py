@@ -14,6 +14,7 @@ from vlmcli.engine.config import RopeConfig, TextConfig
 from vlmcli.engine.kv_cache import KVCache
 from vlmcli.engine.layers import (
     Embedding,
+    GatedMLP,
     Linear,
     PackedLinear,
     Part,
@@ -22,7 +23,6 @@ from vlmcli.engine.layers import (
     inverse_frequencies,
 )
 from vlmcli.kernels import Ops
-from vlmcli.kernels.linear import gated_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,26 +93,6 @@ class Attention(nn.Module):
         return self.ops.paged_attention(query, *kv, step.plan, self.scale).flatten(1)
 
 
-class GatedMLP(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, config: TextConfig, ops: Ops) -> None:
-        super().__init__()
-        self.ops = ops
-        size = config.intermediate_size
-        self.gate_up_proj = PackedLinear(
-            config.hidden_size, (Part("gate_proj", size), Part("up_proj", size)), bias=False
-        )
-        self.down_proj = Linear(size, config.hidden_size, bias=False)
-
-    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """`residual += mlp(x)`, in place."""
-        gated = gated_linear(x, self.gate_up_proj.weight)
-        if gated is None:
-            gated = self.ops.silu_and_mul(self.gate_up_proj(x))
-        return self.down_proj.add_to(residual, gated)
-
-
 class DecoderLayer(nn.Module):
     """Attention and MLP, each behind a norm and added to the residual stream."""
 
@@ -122,7 +102,7 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, ops, adjacent=adjacent)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config, ops)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=False)
 
     def forward(
         self,

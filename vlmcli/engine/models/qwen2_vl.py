@@ -5,7 +5,7 @@ Refuses sliding windows and scaled rotary embeddings, which no published OCR che
 family uses. Wang et al. 2024, "Qwen2-VL", arXiv 2409.12191.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from vlmcli.engine.config import (
 )
 from vlmcli.engine.geometry import ImageGeometry, SmartResizeConfig, qwen2_vl
 from vlmcli.engine.kv_cache import KVCache
-from vlmcli.engine.layers import LayerNorm, Linear
+from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.decoder import Decoder, StepInputs
 from vlmcli.engine.models.vision import (
     Grid,
@@ -30,7 +30,9 @@ from vlmcli.engine.models.vision import (
     VisionBlock,
     VisionRotary,
     patch_places,
+    vision_norm,
 )
+from vlmcli.engine.models.windows import window_order
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
@@ -43,10 +45,10 @@ _BICUBIC = 3
 class PatchMerger(nn.Module):
     """`merge_size`² neighbouring patches to one token of the decoder's width."""
 
-    def __init__(self, config: VisionConfig) -> None:
+    def __init__(self, config: VisionConfig, ops: Ops) -> None:
         super().__init__()
         self.width = config.hidden_size * config.merge_size**2
-        self.ln_q = LayerNorm(config.hidden_size, config.norm_eps)
+        self.ln_q = vision_norm(config, ops)
         fc1, fc2 = Linear(self.width, self.width), Linear(self.width, config.out_hidden_size)
         self.mlp = nn.ModuleDict({"0": fc1, "2": fc2})
 
@@ -65,13 +67,13 @@ class VisionTower(nn.Module):
         self, config: VisionConfig, processor: ProcessorConfig, ops: Ops, *, adjacent: bool
     ) -> None:
         super().__init__()
-        self.merge_size = config.merge_size
+        self.config, self.merge_size = config, config.merge_size
         self.patch_embed = PatchEmbed(config, processor)
         self.rotary = VisionRotary(config)
         self.blocks = nn.ModuleList(
             VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
         )
-        self.merger = PatchMerger(config)
+        self.merger = PatchMerger(config, ops)
 
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """[N, channels · size²] uint8 of images with the given grids to [tokens, out_hidden]."""
@@ -79,10 +81,32 @@ class VisionTower(nn.Module):
         places = np.concatenate([patch_places(grid, self.merge_size) for grid in grids])
         rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
         cu_seqlens = _frame_ends(grids)
+        if self.config.window_cells:
+            return self._forward_windows(x, rope, grids, cu_seqlens)
         for block in self.blocks:
             x = block(x, rope, cu_seqlens)
         tokens: Tensor = self.merger(x)
         return tokens
+
+    def _forward_windows(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        grids: Sequence[Grid],
+        cu_seqlens: npt.NDArray[np.int32],
+    ) -> Tensor:
+        """Most layers attend within windows: cells are put in their order, tokens back again."""
+        order, windows = window_order(grids, self.merge_size, self.config.window_cells)
+        cells = torch.from_numpy(order).to(x.device)
+        x, cos, sin = (
+            values.view(len(order), -1).index_select(0, cells).view(values.shape)
+            for values in (x, *rope)
+        )
+        for i, block in enumerate(self.blocks):
+            is_full = i in self.config.full_attention_layers
+            x = block(x, (cos, sin), cu_seqlens if is_full else windows)
+        tokens: Tensor = self.merger(x)
+        return torch.empty_like(tokens).index_copy_(0, cells, tokens)
 
 
 class Qwen2VL(nn.Module):
@@ -125,12 +149,22 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     Raises:
         ModelError: a key is missing or has a value that this family file does not know.
     """
+    return parse_with(_parse_vision, "qwen2_vl", raw, processor)
+
+
+def parse_with(
+    parse_vision: Callable[[dict[str, Any]], VisionConfig],
+    model_type: str,
+    raw: dict[str, Any],
+    processor: dict[str, Any],
+) -> ModelConfig:
+    """The config.json of a family with another tower; raises what `parse_config` does."""
     text = raw.get("text_config") or raw
     try:
-        vision = _parse_vision(raw["vision_config"])
+        vision = parse_vision(raw["vision_config"])
         return ModelConfig(
-            model_type="qwen2_vl",
-            text=_parse_text(raw, text),
+            model_type=model_type,
+            text=_parse_text(model_type, raw, text),
             vision=vision,
             processor=parse_processor(processor, vision),
             image_token_id=int(raw.get("image_token_id", 151655)),
@@ -140,9 +174,9 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             dtype=str(raw.get("dtype") or raw.get("torch_dtype") or text.get("dtype") or "float32"),
         )
     except KeyError as error:
-        raise ModelError(f"config.json of a qwen2_vl model lacks {error}") from error
+        raise ModelError(f"config.json of a {model_type} model lacks {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"config.json of a qwen2_vl model has a bad value: {error}") from error
+        raise ModelError(f"config.json of a {model_type} model has a bad value: {error}") from error
 
 
 def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
@@ -185,15 +219,15 @@ def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeomet
     return qwen2_vl(width, height, processor.geometry)
 
 
-def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
+def _parse_text(model_type: str, raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
     if text.get("use_sliding_window"):
-        raise ModelError("sliding-window attention of qwen2_vl is not supported")
+        raise ModelError(f"sliding-window attention of {model_type} is not supported")
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "mrope"):
-        raise ModelError(f"rotary scaling {kind!r} of qwen2_vl is not supported")
+        raise ModelError(f"rotary scaling {kind!r} of {model_type} is not supported")
     if text.get("hidden_act", "silu") != "silu":
-        raise ModelError(f"activation {text['hidden_act']!r} of qwen2_vl is not supported")
+        raise ModelError(f"activation {text['hidden_act']!r} of {model_type} is not supported")
     hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
     tied = text.get("tie_word_embeddings") or raw.get("tie_word_embeddings")
     sections = tuple(int(n) for n in rope.get("mrope_section", (16, 24, 24)))

@@ -47,7 +47,10 @@ class Family:
     build: "Callable[..., Model]"
 
 
-_MODULES = {"qwen2_vl": ("qwen2_vl", "Qwen2VL")}
+_MODULES = {
+    "qwen2_vl": ("qwen2_vl", "Qwen2VL"),
+    "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL"),
+}
 
 
 def native_families() -> tuple[str, ...]:

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from vlmcli.engine.config import ProcessorConfig, VisionConfig
 from vlmcli.engine.layers import (
+    GatedMLP,
     Layer,
     LayerNorm,
     Linear,
     PackedLinear,
     Part,
+    RMSNorm,
     WeightSlot,
     adjacent_order,
     inverse_frequencies,
@@ -123,15 +125,38 @@ class VisionMLP(nn.Module):
         return self.fc2.add_to(residual, self.fc1.activated(x, self.activation))
 
 
+class VisionRMSNorm(RMSNorm):
+    """Root-mean-square norm of a tower."""
+
+    def __init__(self, hidden_size: int, eps: float, ops: Ops) -> None:
+        super().__init__(hidden_size, eps)
+        self.ops = ops
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        return self.ops.rms_norm(x, self.weight, self.eps)
+
+
+def vision_norm(config: VisionConfig, ops: Ops) -> LayerNorm | VisionRMSNorm:
+    """The norm that the tower uses throughout."""
+    if config.norm == "rms":
+        return VisionRMSNorm(config.hidden_size, config.norm_eps, ops)
+    return LayerNorm(config.hidden_size, config.norm_eps)
+
+
 class VisionBlock(nn.Module):
     """Attention and MLP, each behind a norm and added to the residual stream."""
 
     def __init__(self, config: VisionConfig, ops: Ops, *, adjacent: bool) -> None:
         super().__init__()
-        self.norm1 = LayerNorm(config.hidden_size, config.norm_eps)
+        self.norm1 = vision_norm(config, ops)
         self.attn = VisionAttention(config, ops, adjacent=adjacent)
-        self.norm2 = LayerNorm(config.hidden_size, config.norm_eps)
-        self.mlp = VisionMLP(config)
+        self.norm2 = vision_norm(config, ops)
+        self.mlp = (
+            GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=True)
+            if config.is_gated
+            else VisionMLP(config)
+        )
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
