@@ -98,6 +98,16 @@ def test_remedies_fit_when_they_are_planned_again(pages, facts, settings, share)
         assert again.peak_bytes == remedy.peak_bytes or "--max-memory" in words
 
 
+@hypothesis_settings(max_examples=60)
+@given(pages, facts, settings, st.floats(0.3, 0.999))
+def test_no_remedy_gives_up_what_another_one_keeps(pages, facts, settings, share) -> None:
+    cap = int(plan_job(pages, facts, settings, 0).minimum_bytes * share)
+    remedies = plan_with_remedies(pages, facts, settings, cap, OCR).remedies
+    given_up = [frozenset(shlex.split(remedy.command)[3::2]) for remedy in remedies]
+    for one in given_up:
+        assert sum(other <= one for other in given_up) == 1
+
+
 def test_pixels_are_given_up_as_little_as_possible() -> None:
     pages = a4_pages(3)
     cap = int(plan_job(pages, QWEN, CUDA, 0).minimum_bytes - 40 * 2**20)
@@ -105,6 +115,19 @@ def test_pixels_are_given_up_as_little_as_possible() -> None:
     pixels = int(remedy.command.rsplit(" ", 1)[1])
     more = replace(CUDA, max_pixels=round(pixels * 1.06))
     assert plan_job(pages, QWEN, more, cap).minimum_bytes > cap
+
+
+def test_the_cache_is_given_up_as_little_as_possible() -> None:
+    small = replace(CUDA, vision_cache=8 * GIB)  # far more than the pages can fill
+    least = plan_job(a4_pages(3), QWEN, small, 0)
+    cap = least.minimum_bytes - 40 * 2**20
+    remedies = plan_with_remedies(a4_pages(3), QWEN, small, cap, OCR).remedies
+    (size,) = (
+        parse_size(remedy.command.rsplit(" ", 1)[1])
+        for remedy in remedies
+        if "--vision-cache" in remedy.command
+    )
+    assert least.terms["vision_cache"] - 41 * 2**20 <= size < least.terms["vision_cache"]
 
 
 def test_a_changed_option_replaces_the_given_one() -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from vlmcli.memory.demand import measure_pages
+from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.plan import plan_job
 from vlmcli.memory.settings import PageShape, Plan, PlanSettings, Remedy
-from vlmcli.memory.terms import least_bytes
+from vlmcli.memory.terms import least_bytes, vision_cache_bytes
 from vlmcli.options import format_size
 
 MIB = 1 << 20
@@ -52,6 +52,11 @@ class _Attempt:
     settings: PlanSettings
     words: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the options that it changes."""
+        return frozenset(name for name, _ in self.options)
 
     def adding(self, word: str, option: str, value: str, **changes: object) -> "_Attempt":
         return _Attempt(
@@ -104,10 +109,10 @@ def _remedies(
     def fits(attempt: _Attempt) -> bool:
         return command.takes(dict(attempt.options)) and least(attempt) <= cap_bytes
 
-    start = _Attempt(settings)
+    start, measured = _Attempt(settings), measure_pages(pages, facts, settings)
     singles = [_most_pixels(start, pages, fits)]
     for choices in (
-        _smaller_cache(start, facts, least(start) - cap_bytes),
+        _smaller_cache(start, measured, least_bytes(measured) - cap_bytes),
         _int8(start, facts),
         _smaller_dtypes(start, facts),
     ):
@@ -115,7 +120,7 @@ def _remedies(
     enough = [attempt for attempt in singles if attempt is not None]
     yield from map(remedy, enough)
     for smaller in _ever_smaller(start, facts):
-        if any(set(attempt.options) <= set(smaller.options) for attempt in enough):
+        if any(attempt.names <= smaller.names for attempt in enough):
             return
         found = smaller if fits(smaller) else None
         if found is None and not enough:
@@ -158,9 +163,9 @@ def _fewer_pixels(attempt: _Attempt, pages: Sequence[PageShape]) -> Iterator[_At
         pixels *= _STEP
 
 
-def _smaller_cache(attempt: _Attempt, facts: ModelFacts, excess: int) -> Iterator[_Attempt]:
+def _smaller_cache(attempt: _Attempt, job: Job, excess: int) -> Iterator[_Attempt]:
     """The vision cache smaller by what is too much, in whole MiB."""
-    cache = attempt.settings.resolve_vision_cache(facts)
+    cache = vision_cache_bytes(job)
     size = (cache - excess) // MIB
     if size >= 0 and size * MIB < cache:
         yield _with_cache(attempt, size)

@@ -223,7 +223,7 @@ def pools_for(job: Job, load: Load) -> Pools:
     dtype = settings.resolve_dtype(job.model)
     return Pools(
         kv=_kv(job, load),
-        vision_cache=_vision_cache(job),
+        vision_cache=vision_cache_bytes(job),
         embeddings=_embeddings(job, load, dtype),
     )
 
@@ -329,7 +329,7 @@ def _sequence_kv(job: Job, demand: Demand, positions: int) -> int:
     )
 
 
-def _vision_cache(job: Job) -> int:
+def vision_cache_bytes(job: Job) -> int:
     """What finished pages may keep, and no more than they have."""
     settings, facts = job.settings, job.model
     tokens = sum(demand.visual_tokens for demand in job.demands)
