@@ -17,6 +17,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 
 from vlmcli.engine.batch import BatchInput
@@ -31,6 +33,7 @@ FACTS = {
     "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
     "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
+    "qwen3_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
 TOWERS = {
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"embed_dim": 48}),
@@ -38,6 +41,15 @@ TOWERS = {
         Qwen2_5_VLConfig,
         Qwen2_5_VLForConditionalGeneration,
         {"intermediate_size": 80, "window_size": 56, "fullatt_block_indexes": [1]},
+    ),
+    "qwen3_vl": (
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        {
+            "intermediate_size": 80,
+            "num_position_embeddings": 49,
+            "deepstack_visual_indexes": [0, 1],
+        },
     ),
 }
 """Classes and the tower's own facts; the width of the tower is 48, windows are of 2 × 2 cells."""
@@ -61,13 +73,14 @@ def write_checkpoint(
     shift = first_special - IMAGE
     heads = facts["heads"]
     make_config, make_model, own = TOWERS[kind if kind in TOWERS else "qwen2_vl"]
-    width = "out_hidden_size" if "window_size" in own else "hidden_size"
+    width = "out_hidden_size" if "intermediate_size" in own else "hidden_size"
     config = make_config(
         text_config={
             "hidden_size": 32 * heads,
             "num_hidden_layers": 3,
             "num_attention_heads": heads,
             "num_key_value_heads": facts["kv_heads"],
+            **({"head_dim": 32} if kind == "qwen3_vl" else {}),
             "intermediate_size": 96,
             "vocab_size": vocab_size,
             "rope_parameters": {

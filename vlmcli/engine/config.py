@@ -72,6 +72,8 @@ class RopeConfig:
     theta: float
     sections: tuple[int, ...] | None = None
     """None for plain 1-D positions."""
+    is_interleaved: bool = False
+    """Whether time, row and column take turns along the frequencies, instead of following."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class TextConfig:
     rope: RopeConfig
     qkv_bias: bool
     tie_word_embeddings: bool
+    qk_norm: bool = False
+    """Whether each head of queries and keys is normalised before it is rotated."""
 
     def kv_bytes_per_token(self, itemsize: int) -> int:
         """Key and value of one token over all layers, for elements of `itemsize` bytes."""
@@ -119,6 +123,16 @@ class VisionConfig:
     """Side of the windows within which patches attend, in merged cells; 0 for none."""
     full_attention_layers: tuple[int, ...] = ()
     """Layers that see the whole image in a tower with windows."""
+    patch_bias: bool = False
+    position_side: int = 0
+    """Side of the square of learned positions, resampled to each image; 0 for none."""
+    deepstack_layers: tuple[int, ...] = ()
+    """Layers whose output also reaches the decoder, added after its first layers in turn."""
+
+    @property
+    def embedding_size(self) -> int:
+        """Numbers of a visual token on its way to the decoder."""
+        return self.out_hidden_size * (1 + len(self.deepstack_layers))
 
     @property
     def head_dim(self) -> int:

@@ -81,7 +81,7 @@ class ModelRunner:
 
     def bytes_per_embedding(self) -> int:
         """Bytes of one visual token's embedding."""
-        return self.hidden_size * self.dtype.itemsize
+        return self.model_config.vision.embedding_size * self.dtype.itemsize
 
     def allocate_kv(self, num_blocks: int) -> None:
         """Make the KV pool, the null block 0 counted in `num_blocks`, and the decode graphs."""
@@ -149,8 +149,13 @@ class ModelRunner:
         if self._is_decode(batch):
             return self._decode(batch)
         embeds = self.model.embed(self._to_device(batch.input_ids))
+        deepstack = None
         if len(batch.embed_rows):
-            embeds.index_copy_(0, self._to_device(batch.embed_rows), torch.cat(tuple(batch.embeds)))
+            rows, visual = self._to_device(batch.embed_rows), torch.cat(tuple(batch.embeds))
+            embeds.index_copy_(0, rows, visual[:, : self.hidden_size])
+            if visual.shape[1] > self.hidden_size:
+                extra = visual[:, self.hidden_size :]
+                deepstack = rows, extra.reshape(len(rows), -1, self.hidden_size)
         plan = self.ops.plan_paged(
             batch.block_tables,
             batch.context_lens,
@@ -164,6 +169,7 @@ class ModelRunner:
             slot_mapping=self._to_device(batch.slot_mapping),
             plan=plan,
             rows=self._to_device(batch.logit_rows),
+            deepstack=deepstack,
         )
         return self.model.logits(self.model(step, self.cache))
 

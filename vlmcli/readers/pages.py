@@ -26,10 +26,6 @@ Pixels = npt.NDArray[np.uint8]
 
 DEFAULT_MAX_TOKENS = 4096
 INSTRUCTION = "Read the text of this page. Write it down exactly, in reading order."
-_BEFORE = (
-    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
-)
-_AFTER = "<|vision_end|>{instruction}<|im_end|>\n<|im_start|>assistant\n"
 
 
 class PageReader:
@@ -129,7 +125,7 @@ class PageReader:
 
     def _ending(self, question: str) -> list[int]:
         """What stands behind the picture in the prompt."""
-        tokens = self._guard.engine.encode(_AFTER.format(instruction=question))
+        tokens = self._guard.engine.encode(self._family.chat.after.format(question=question))
         if self._config.image_token_id in tokens:
             raise UsageError(f"a question holds the mark of a picture: {question!r}")
         return tokens
@@ -142,7 +138,7 @@ class PageReader:
         pixels = resize(picture, geometry.width, geometry.height, processor.resample)
         merge = self._config.vision.merge_size
         frames, rows, columns = geometry.grid_thw
-        before = self._guard.engine.encode(_BEFORE)
+        before = self._guard.engine.encode(self._family.chat.before)
         image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
         placeholder = PlaceholderRange(
             offset=len(before),

@@ -4,6 +4,7 @@ Runs ragged batches: T query tokens of any number of sequences lie one behind th
 attention plan knows where each begins. Holds no cache and no positions of its own.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,16 @@ from vlmcli.engine.kv_cache import KVCache
 from vlmcli.engine.layers import (
     Embedding,
     GatedMLP,
+    Layer,
     Linear,
     PackedLinear,
     Part,
     RMSNorm,
+    WeightSlot,
     adjacent_order,
+    copy_slot,
     inverse_frequencies,
+    parameter,
 )
 from vlmcli.kernels import Ops
 
@@ -39,6 +44,9 @@ class StepInputs:
     """Attention plan of the ops."""
     rows: Tensor | None
     """[R] int64 rows whose hidden state is wanted, ascending; None for all."""
+    deepstack: tuple[Tensor, Tensor] | None = None
+    """[V] int64 rows of visual tokens, and [V, n, hidden]: what is added to them after each of the
+    first n layers (DeepStack, Meng et al. 2024, arXiv 2406.04334)."""
 
 
 class Rotary(nn.Module):
@@ -46,16 +54,40 @@ class Rotary(nn.Module):
 
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
-        sections = config.sections or (head_dim // 2,)
-        assert sum(sections) == head_dim // 2, "sections cover the frequencies of one head"
-        axis = [i % 3 for i, size in enumerate(sections) for _ in range(size)]
         self.frequencies = nn.Buffer(inverse_frequencies(config.theta, head_dim), persistent=False)
-        self.axis = nn.Buffer(torch.tensor(axis, device="cpu"), persistent=False)
+        axes = _axes(config, head_dim // 2)
+        self.axis = nn.Buffer(torch.tensor(axes, device="cpu"), persistent=False)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[3, T] positions to cos and sin, each [T, head_dim/2]; angles are float32."""
         angles = positions.t().index_select(1, self.axis).mul(self.frequencies)
         return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def _axes(config: RopeConfig, num_frequencies: int) -> list[int]:
+    """Which position turns each frequency: 0 for time, 1 for row, 2 for column."""
+    sections = config.sections or (num_frequencies,)
+    assert sum(sections) == num_frequencies, "sections cover the frequencies of one head"
+    if not config.is_interleaved:
+        return [i % 3 for i, size in enumerate(sections) for _ in range(size)]
+    axes = [0] * num_frequencies
+    for axis in (1, 2):
+        for i in range(axis, min(3 * sections[axis], num_frequencies), 3):
+            axes[i] = axis
+    return axes
+
+
+class HeadNorm(Layer):
+    """The weight of a root-mean-square norm over one head, in the order of its elements."""
+
+    def __init__(self, head_dim: int, eps: float, *, adjacent: bool) -> None:
+        super().__init__()
+        self.weight, self.eps = parameter(head_dim), eps
+        self.order = adjacent_order(1, head_dim) if adjacent else None
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The weight, reordered as the rows of the projection were."""
+        yield f"{name}.weight", copy_slot(self.weight, self.order)
 
 
 class Attention(nn.Module):
@@ -80,6 +112,11 @@ class Attention(nn.Module):
             bias=config.qkv_bias,
         )
         self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
+        self.q_norm = self.k_norm = None
+        if config.qk_norm:
+            eps = config.rms_norm_eps
+            self.q_norm = HeadNorm(config.head_dim, eps, adjacent=adjacent)
+            self.k_norm = HeadNorm(config.head_dim, eps, adjacent=adjacent)
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], kv: tuple[Tensor, Tensor], step: StepInputs
@@ -87,8 +124,11 @@ class Attention(nn.Module):
         """[T, hidden] to head outputs [T, num_heads · head_dim]; the caller applies o_proj."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         rotated = qkv[:, : self.num_heads + self.num_kv_heads]
-        self.ops.rotary_(rotated, *rope, adjacent=self.adjacent)
         query, key, value = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        for heads, norm in ((query, self.q_norm), (key, self.k_norm)):
+            if norm is not None:
+                heads.copy_(self.ops.rms_norm(heads, norm.weight, norm.eps))
+        self.ops.rotary_(rotated, *rope, adjacent=self.adjacent)
         self.ops.store_kv(key, value, *kv, step.slot_mapping)
         return self.ops.paged_attention(query, *kv, step.plan, self.scale).flatten(1)
 
@@ -148,4 +188,7 @@ class Decoder(nn.Module):
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
             x = layer(x, rope, cache.layer(i), step, step.rows if i == last else None)
+            if step.deepstack is not None and i < step.deepstack[1].shape[1]:
+                rows, extra = step.deepstack
+                x.index_add_(0, rows, extra[:, i])
         return self.ops.rms_norm(x, self.norm.weight, self.norm.eps)

@@ -5,13 +5,21 @@ Pictures only: the times of video frames are not its business. Bai et al. 2025, 
 2502.13923.
 """
 
+from functools import partial
 from typing import Any
 
 from vlmcli.engine.config import ModelConfig, VisionConfig
-from vlmcli.engine.models.qwen2_vl import Qwen2VL, canonical_name, geometry, parse_with
+from vlmcli.engine.models.qwen2_vl import (
+    CHAT,
+    Qwen2VL,
+    canonical_name,
+    geometry,
+    parse_qwen2_text,
+    parse_with,
+)
 from vlmcli.errors import ModelError
 
-__all__ = ["Qwen25VL", "canonical_name", "geometry", "parse_config"]
+__all__ = ["CHAT", "Qwen25VL", "canonical_name", "geometry", "parse_config"]
 
 Qwen25VL = Qwen2VL
 
@@ -22,7 +30,8 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     Raises:
         ModelError: a key is missing or has a value that this family file does not know.
     """
-    return parse_with(_parse_vision, "qwen2_5_vl", raw, processor)
+    parse_text = partial(parse_qwen2_text, "qwen2_5_vl")
+    return parse_with(parse_text, _parse_vision, "qwen2_5_vl", raw, processor)
 
 
 def _parse_vision(raw: dict[str, Any]) -> VisionConfig:

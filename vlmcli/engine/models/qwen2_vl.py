@@ -6,6 +6,7 @@ family uses. Wang et al. 2024, "Qwen2-VL", arXiv 2409.12191.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from vlmcli.engine.geometry import ImageGeometry, SmartResizeConfig, qwen2_vl
 from vlmcli.engine.kv_cache import KVCache
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.decoder import Decoder, StepInputs
+from vlmcli.engine.models.learned_positions import LearnedPositions
 from vlmcli.engine.models.vision import (
     Grid,
     PatchEmbed,
@@ -40,15 +42,22 @@ from vlmcli.kernels.linear import linear
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _BICUBIC = 3
+CHAT = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n<|vision_start|>",
+    "<|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n",
+)
+"""What stands before and behind the tokens of a picture in the prompt."""
 
 
 class PatchMerger(nn.Module):
     """`merge_size`² neighbouring patches to one token of the decoder's width."""
 
-    def __init__(self, config: VisionConfig, ops: Ops) -> None:
+    def __init__(self, config: VisionConfig, ops: Ops, *, norm_merged: bool = False) -> None:
         super().__init__()
         self.width = config.hidden_size * config.merge_size**2
-        self.ln_q = vision_norm(config, ops)
+        self.ln_q = vision_norm(config, ops, self.width if norm_merged else None)
+        self.norm_merged = norm_merged
         fc1, fc2 = Linear(self.width, self.width), Linear(self.width, config.out_hidden_size)
         self.mlp = nn.ModuleDict({"0": fc1, "2": fc2})
 
@@ -56,7 +65,8 @@ class PatchMerger(nn.Module):
         """[N, hidden] to [N / merge_size², out_hidden]."""
         fc1 = self.mlp["0"]
         assert isinstance(fc1, Linear)
-        tokens: Tensor = self.mlp["2"](fc1.activated(self.ln_q(x).view(-1, self.width), "gelu"))
+        x = self.ln_q(x.view(-1, self.width) if self.norm_merged else x)
+        tokens: Tensor = self.mlp["2"](fc1.activated(x.view(-1, self.width), "gelu"))
         return tokens
 
 
@@ -74,19 +84,30 @@ class VisionTower(nn.Module):
             VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
         )
         self.merger = PatchMerger(config, ops)
+        side, taps = config.position_side, config.deepstack_layers
+        self.pos_embed = LearnedPositions(side, config.hidden_size) if side else None
+        self.deepstack_merger_list = nn.ModuleList(
+            PatchMerger(config, ops, norm_merged=True) for _ in taps
+        )
 
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """[N, channels · size²] uint8 of images with the given grids to [tokens, out_hidden]."""
+        """[N, channels · size²] uint8 of images with the given grids to [tokens, embedding]."""
         x = self.patch_embed(patches)
         places = np.concatenate([patch_places(grid, self.merge_size) for grid in grids])
+        if self.pos_embed is not None:
+            x.add_(self.pos_embed(places, grids))
         rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
         cu_seqlens = _frame_ends(grids)
         if self.config.window_cells:
             return self._forward_windows(x, rope, grids, cu_seqlens)
-        for block in self.blocks:
+        taps = iter(self.deepstack_merger_list)
+        features = []
+        for i, block in enumerate(self.blocks):
             x = block(x, rope, cu_seqlens)
+            if i in self.config.deepstack_layers:
+                features.append(next(taps)(x))
         tokens: Tensor = self.merger(x)
-        return tokens
+        return torch.cat((tokens, *features), dim=1) if features else tokens
 
     def _forward_windows(
         self,
@@ -149,10 +170,12 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     Raises:
         ModelError: a key is missing or has a value that this family file does not know.
     """
-    return parse_with(_parse_vision, "qwen2_vl", raw, processor)
+    parse_text = partial(parse_qwen2_text, "qwen2_vl")
+    return parse_with(parse_text, _parse_vision, "qwen2_vl", raw, processor)
 
 
 def parse_with(
+    parse_text: Callable[[dict[str, Any], dict[str, Any]], TextConfig],
     parse_vision: Callable[[dict[str, Any]], VisionConfig],
     model_type: str,
     raw: dict[str, Any],
@@ -164,7 +187,7 @@ def parse_with(
         vision = parse_vision(raw["vision_config"])
         return ModelConfig(
             model_type=model_type,
-            text=_parse_text(model_type, raw, text),
+            text=parse_text(raw, text),
             vision=vision,
             processor=parse_processor(processor, vision),
             image_token_id=int(raw.get("image_token_id", 151655)),
@@ -219,7 +242,8 @@ def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeomet
     return qwen2_vl(width, height, processor.geometry)
 
 
-def _parse_text(model_type: str, raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
+def parse_qwen2_text(model_type: str, raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
+    """The decoder's part of a config.json, `text`, within the whole, `raw`."""
     if text.get("use_sliding_window"):
         raise ModelError(f"sliding-window attention of {model_type} is not supported")
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}

@@ -36,6 +36,15 @@ class Model(Protocol):
         """Hidden states to float32 logits."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """A family's own format of one question about one picture: what stands around its tokens."""
+
+    before: str
+    after: str
+    """Holds `{question}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family's functions, bound to its file."""
@@ -45,11 +54,13 @@ class Family:
     canonical_name: Callable[[str], str | None]
     geometry: Callable[[int, int, ProcessorConfig], ImageGeometry]
     build: "Callable[..., Model]"
+    chat: ChatFormat
 
 
 _MODULES = {
     "qwen2_vl": ("qwen2_vl", "Qwen2VL"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL"),
+    "qwen3_vl": ("qwen3_vl", "Qwen3VL"),
 }
 
 
@@ -76,5 +87,6 @@ def find_family(model_type: str) -> Family:
         parse_config=module.parse_config,
         canonical_name=module.canonical_name,
         geometry=module.geometry,
+        chat=ChatFormat(*module.CHAT),
         build=cast("Callable[..., Model]", getattr(module, class_name)),
     )

@@ -22,6 +22,7 @@ from vlmcli.engine.layers import (
     RMSNorm,
     WeightSlot,
     adjacent_order,
+    copy_slot,
     inverse_frequencies,
     parameter,
 )
@@ -46,6 +47,7 @@ class PatchEmbed(Layer):
         self.colour = parameter(config.hidden_size, channels * size * size)
         self.grey = parameter(config.hidden_size, size * size)
         self.grey_bias = parameter(config.hidden_size)
+        self.bias = parameter(config.hidden_size) if config.patch_bias else None
         mean, std = (
             torch.tensor(x, dtype=torch.float32, device="cpu").repeat_interleave(size * size)
             for x in (processor.image_mean, processor.image_std)
@@ -64,15 +66,18 @@ class PatchEmbed(Layer):
             config.patch_size,
         )
         yield f"{name}.proj.weight", WeightSlot(shape, self._fill)
+        if self.bias is not None:
+            yield f"{name}.proj.bias", copy_slot(self.bias)
 
     def forward(self, patches: Tensor) -> Tensor:
         """[N, channels · size²] or grey [N, size²], uint8, to [N, hidden]."""
         dtype = self.colour.dtype
         if patches.shape[1] == self.grey.shape[1] != self.colour.shape[1]:
             centred = patches.to(torch.float32).mul_(self.rescale).sub_(0.5)
-            return linear(centred.to(dtype), self.grey, self.grey_bias)
+            bias = self.grey_bias if self.bias is None else self.grey_bias + self.bias
+            return linear(centred.to(dtype), self.grey, bias)
         pixels = patches.to(torch.float32).mul_(self.rescale).sub_(self.mean).div_(self.std)
-        return linear(pixels.to(dtype), self.colour, None)
+        return linear(pixels.to(dtype), self.colour, self.bias)
 
     def _fill(self, kernel: Tensor) -> None:
         frames = kernel.float().sum(dim=2)
@@ -137,11 +142,13 @@ class VisionRMSNorm(RMSNorm):
         return self.ops.rms_norm(x, self.weight, self.eps)
 
 
-def vision_norm(config: VisionConfig, ops: Ops) -> LayerNorm | VisionRMSNorm:
-    """The norm that the tower uses throughout."""
+def vision_norm(
+    config: VisionConfig, ops: Ops, size: int | None = None
+) -> LayerNorm | VisionRMSNorm:
+    """The norm that the tower uses throughout, over its own width or `size`."""
     if config.norm == "rms":
-        return VisionRMSNorm(config.hidden_size, config.norm_eps, ops)
-    return LayerNorm(config.hidden_size, config.norm_eps)
+        return VisionRMSNorm(size or config.hidden_size, config.norm_eps, ops)
+    return LayerNorm(size or config.hidden_size, config.norm_eps)
 
 
 class VisionBlock(nn.Module):
