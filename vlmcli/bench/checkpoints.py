@@ -78,6 +78,23 @@ MID = Shape(
 """About 115 million parameters."""
 
 
+REUSE = Shape(
+    name="reuse",
+    hidden_size=768,
+    num_layers=16,
+    num_heads=12,
+    num_kv_heads=4,
+    intermediate_size=2560,
+    vocab_size=16_384,
+    vision_width=640,
+    vision_layers=12,
+    vision_heads=10,
+    max_pixels=500_000,
+)
+"""About 210 million parameters, 0.45 of the vision tower to 1 of the decoder's layers, as in
+Qwen2-VL-2B; 600 visual tokens a page."""
+
+
 def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Path:
     """A float32 checkpoint of this shape, the same one every time; returns its directory.
 

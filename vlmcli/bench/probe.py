@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from vlmcli.bench.pages import Paper, write_print
+from vlmcli.bench.rss import peak_during
 from vlmcli.checkpoint import find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.source import RenderSpec, Source
@@ -163,12 +164,7 @@ class _Probe:
             work()
             return int(torch.cuda.max_memory_allocated()) - before
         before = _settled()
-        # Resets the highest resident size that the kernel remembers: proc(5).
-        Path("/proc/self/clear_refs").write_text("5")
-        work()
-        status = Path("/proc/self/status").read_text().splitlines()
-        (peak,) = (int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
-        return max(0, peak * 1024 - before)
+        return max(0, peak_during(work) - before)
 
 
 def _settled() -> int:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -75,6 +75,16 @@ def run_measured(command: Sequence[str], *, env: dict[str, str] | None = None) -
         returncode=process.returncode,
         samples=thinned(samples, MOST_SAMPLES),
     )
+
+
+def peak_during(work: Callable[[], object]) -> int:
+    """Highest resident bytes of this process while `work` runs, as the kernel remembers them."""
+    # Resets what it remembers: proc(5).
+    Path("/proc/self/clear_refs").write_text("5")
+    work()
+    status = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    return peak * 1024
 
 
 def thinned(samples: Sequence[tuple[float, int]], most: int) -> tuple[tuple[float, int], ...]:

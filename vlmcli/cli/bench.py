@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,8 @@ from vlmcli.errors import UsageError
 from vlmcli.options import DEFAULT_MODEL
 
 app = typer.Typer(
-    help="Measure: engine against transformers, memory against page count.", no_args_is_help=True
+    help="Measure: engine against transformers, memory against page count, what reuse saves.",
+    no_args_is_help=True,
 )
 
 
@@ -77,6 +78,32 @@ def engine(
     from vlmcli.bench import engine as bench
 
     _show(lambda say: bench.run(model, num_lines=lines, threads=threads, say=say))
+
+
+@app.command()
+def reuse(
+    size: Annotated[
+        Literal["small", "mid"],
+        typer.Option(help="Random checkpoint: 20 or 210 million parameters."),
+    ] = "mid",
+    pages: Annotated[int, typer.Option(min=1, help="Pages.")] = 2,
+    questions: Annotated[int, typer.Option(min=1, max=6, help="Questions per page.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 32,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the model.")] = 1,
+) -> None:
+    """Several questions per page: no cache, embeddings, prefix KV, drafts. Linux only."""
+    from vlmcli.bench import reuse as bench
+
+    _show(
+        lambda say: bench.run(
+            bench.SIZES[size],
+            num_pages=pages,
+            num_questions=questions,
+            max_tokens=max_tokens,
+            threads=threads,
+            say=say,
+        )
+    )
 
 
 def _show(run: Callable[[Callable[[str], None]], dict[str, Any]]) -> None:

@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import resize
 from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
 from vlmcli.errors import PageError, UsageError
-from vlmcli.readers.guard import Answer, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import PageAnswer, Seconds, TokenCounts
@@ -45,11 +46,9 @@ class PageReader:
         self, guard: Guard, *, max_tokens: int | None, questions: Sequence[str] = ()
     ) -> None:
         self._guard = guard
-        self._config = guard.engine.model_config
-        self._family = find_family(self._config.model_type)
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         self._questions = tuple(questions)
-        self._endings = [self._ending(text) for text in questions or (INSTRUCTION,)]
+        self._endings = [prompt_ending(guard.engine, text) for text in questions or (INSTRUCTION,)]
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -67,7 +66,10 @@ class PageReader:
         self._pages[job.key] = answers
         try:
             with memory_errors_translated():
-                for build in self._builders(job.picture):
+                builds = page_requests(
+                    self._guard.engine, job.picture, self._endings, max_tokens=self._max_tokens
+                )
+                for build in builds:
                     ticket = self._guard.start(build)
                     answers[ticket] = None
                     self._keys[ticket] = job.key
@@ -123,38 +125,6 @@ class PageReader:
         for key in list(self._pages):
             self.abort(key)
 
-    def _ending(self, question: str) -> list[int]:
-        """What stands behind the picture in the prompt."""
-        tokens = self._guard.engine.encode(self._family.chat.after.format(question=question))
-        if self._config.image_token_id in tokens:
-            raise UsageError(f"a question holds the mark of a picture: {question!r}")
-        return tokens
-
-    def _builders(self, picture: Pixels) -> Iterator["_PageRequest"]:
-        """What builds the requests of a page, question by question; they share one picture."""
-        processor = self._config.processor
-        height, width = picture.shape[:2]
-        geometry = self._family.geometry(width, height, processor)
-        pixels = resize(picture, geometry.width, geometry.height, processor.resample)
-        merge = self._config.vision.merge_size
-        frames, rows, columns = geometry.grid_thw
-        before = self._guard.engine.encode(self._family.chat.before)
-        image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
-        placeholder = PlaceholderRange(
-            offset=len(before),
-            length=geometry.num_tokens,
-            grid=(frames, rows // merge, columns // merge),
-        )
-        for ending in self._endings:
-            prompt = [*before, *[self._config.image_token_id] * geometry.num_tokens, *ending]
-            room = self._config.text.max_position_embeddings - len(prompt)
-            yield _PageRequest(
-                prompt=prompt,
-                image=image,
-                placeholder=placeholder,
-                max_tokens=max(1, min(self._max_tokens, room)),
-            )
-
     def _settle(self, ticket: int, answer: Answer) -> None:
         """Take an answer; the last one of a page finishes it."""
         key = self._keys.pop(ticket)
@@ -164,6 +134,58 @@ class PageReader:
         if len(answers) == len(page):
             del self._pages[key]
             self._finished.append(_reading(key, self._questions, answers))
+
+
+def prompt_ending(engine: Engine, instruction: str) -> list[int]:
+    """What stands behind the picture in the prompt.
+
+    Raises:
+        UsageError: the instruction holds the mark that stands for a picture.
+    """
+    family = find_family(engine.model_config.model_type)
+    tokens = engine.encode(family.chat.after.format(question=instruction))
+    if engine.model_config.image_token_id in tokens:
+        raise UsageError(f"a question holds the mark of a picture: {instruction!r}")
+    return tokens
+
+
+def page_requests(
+    engine: Engine, picture: Pixels, endings: Sequence[list[int]], *, max_tokens: int
+) -> Iterator[Build]:
+    """What builds the requests of a page, prompt by prompt; they share one picture.
+
+    Args:
+        engine: the model, its tokenizer and its limits.
+        picture: uint8 (H, W, 3) RGB or (H, W) grey.
+        endings: of the prompts, from `prompt_ending`.
+        max_tokens: output tokens of each; fewer where the model's positions end before.
+
+    Raises:
+        PageError: the model cannot take a picture of this size.
+    """
+    config = engine.model_config
+    processor, merge = config.processor, config.vision.merge_size
+    height, width = picture.shape[:2]
+    family = find_family(config.model_type)
+    geometry = family.geometry(width, height, processor)
+    pixels = resize(picture, geometry.width, geometry.height, processor.resample)
+    frames, rows, columns = geometry.grid_thw
+    before = engine.encode(family.chat.before)
+    image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
+    placeholder = PlaceholderRange(
+        offset=len(before),
+        length=geometry.num_tokens,
+        grid=(frames, rows // merge, columns // merge),
+    )
+    for ending in endings:
+        prompt = [*before, *[config.image_token_id] * geometry.num_tokens, *ending]
+        room = config.text.max_position_embeddings - len(prompt)
+        yield _PageRequest(
+            prompt=prompt,
+            image=image,
+            placeholder=placeholder,
+            max_tokens=max(1, min(max_tokens, room)),
+        )
 
 
 class _PageRequest:
