@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlmcli.errors import ModelError
+from vlmcli.hub import cached_path, is_hub_id
 
 BUILT_IN = "nano"
 _CHUNK = 1 << 20
@@ -48,22 +49,28 @@ def built_in_path() -> Path:
     return Path(__file__).parent / "nano"
 
 
+def checkpoint_path(model: str) -> Path | None:
+    """Directory of the built-in model, a directory, or `owner/model` in the Hugging Face cache."""
+    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
+    return path if path.is_dir() else cached_path(model)
+
+
 def find_checkpoint(model: str) -> Checkpoint:
-    """The checkpoint that `--model` names: the built-in one, or a directory.
+    """The checkpoint that `--model` names: see `checkpoint_path`.
 
     Raises:
         ModelError: there is no such model, or its config cannot be read.
     """
-    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
-    if not path.is_dir():
-        raise ModelError(
-            f"model not found: {model}",
-            remedy=f"give a directory with config.json and *.safetensors, or use '{BUILT_IN}'",
-        )
+    path = checkpoint_path(model)
+    if path is None:
+        remedy = f"give a directory with config.json and *.safetensors, or use '{BUILT_IN}'"
+        if is_hub_id(model):
+            remedy = f"fetch it: vlmcli models pull {model}"
+        raise ModelError(f"model not found: {model}", remedy=remedy)
     config = _read_json(path / "config.json")
     reading = _read_json(path / "vlmcli.json") if (path / "vlmcli.json").is_file() else {}
     return Checkpoint(
-        name=model if model == BUILT_IN else path.resolve().name,
+        name=model if model == BUILT_IN or is_hub_id(model) else path.resolve().name,
         path=path,
         revision=revision_of(path),
         model_type=str(config.get("model_type", "unknown")),

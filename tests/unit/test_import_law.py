@@ -24,12 +24,14 @@ LAW: dict[str, set[str]] = {
     "options": {"errors"},
     "report": PLAIN,
     "loops": PLAIN,
-    "checkpoint": PLAIN,
+    "hub": PLAIN,
+    "checkpoint": {*PLAIN, "hub"},
+    "catalogue": {*PLAIN, "hub", "checkpoint", "engine", "memory"},
     "kernels": {"errors"},
     "engine": {"kernels", "errors"},
     "documents": PLAIN,
     "reuse": {*PLAIN, "documents"},
-    "memory": {*PLAIN, "processors", "checkpoint", "documents", "engine.geometry"},
+    "memory": {*PLAIN, "processors", "checkpoint", "hub", "documents", "engine.geometry"},
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
@@ -40,7 +42,7 @@ LAW: dict[str, set[str]] = {
     "nano": set(),
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
-    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors"},
+    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors", "hub", "catalogue"},
     "__main__": {"cli"},
 }
 """Component → the components that it may import besides itself and the package's own constants."""
@@ -57,6 +59,7 @@ MEMBERS = dict.fromkeys(
 THIRD_PARTY = {
     "torch": {"engine", "kernels", "readers", "bench"},
     "triton": {"kernels"},
+    "huggingface_hub": {"hub"},
     "transformers": {"bench"},
     "tokenizers": {"engine"},
     "safetensors": {"engine", "checkpoint", "memory"},

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from vlmcli import __version__
-from vlmcli.cli import bench, cache, signals
+from vlmcli.cli import bench, cache, models, signals
 from vlmcli.cli.ask import ask
 from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.ocr import ocr
@@ -68,6 +68,7 @@ app.command("ask", epilog=EXIT_CODES)(ask)
 app.command("plan", epilog=EXIT_CODES)(plan)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")
+app.add_typer(models.app, name="models")
 
 
 def _version(wanted: bool) -> None:

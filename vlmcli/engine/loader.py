@@ -21,7 +21,7 @@ from vlmcli.engine.layers import WeightSlot, iter_slots
 from vlmcli.engine.models.draft_head import CtcHead, DraftHead, SlotHead, parse_draft_head
 from vlmcli.engine.models.registry import Model, find_family
 from vlmcli.errors import ModelError
-from vlmcli.kernels import Ops
+from vlmcli.kernels import Ops, load_ops
 
 _FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of a number by the format's name of its type."""
@@ -89,10 +89,30 @@ def load_model(
         model = family.build(config, ops, adjacent=ops.has_adjacent_rotary(dtype, device.type))
     assert isinstance(model, nn.Module)
     slots = dict(iter_slots(model))
-    ignored = {"lm_head.weight"} if config.text.tie_word_embeddings else set()
-    _fill(slots, _weight_files(path), family.canonical_name, ignored)
+    _fill(slots, _weight_files(path), family.canonical_name, _ignored(config))
     model.to(device).eval()
     return model
+
+
+def check_weights(path: Path) -> int:
+    """Hold a checkpoint's weight files against its config.json; reads their headers alone.
+
+    Returns:
+        The number of weights.
+
+    Raises:
+        ModelError: as `load_model` and `read_model_config`.
+    """
+    config = read_model_config(path)
+    family = find_family(config.model_type)
+    nowhere = torch.device("meta")
+    with _building(torch.float32, nowhere):
+        model = family.build(config, load_ops(), adjacent=False)
+    assert isinstance(model, nn.Module)
+    slots = dict(iter_slots(model))
+    _match(slots, _weight_files(path), family.canonical_name, _ignored(config))
+    load_draft_head(path, config, torch.float32, torch.device("cpu"))
+    return len(slots)
 
 
 def load_draft_head(
@@ -121,6 +141,11 @@ def load_draft_head(
     return head
 
 
+def _ignored(config: ModelConfig) -> set[str]:
+    """Tensors that may be there and are not read."""
+    return {"lm_head.weight"} if config.text.tie_word_embeddings else set()
+
+
 @contextmanager
 def _building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
     """Parameters made inside are of this dtype, on this device."""
@@ -139,6 +164,24 @@ def _fill(
     canonical_name: Callable[[str], str | None],
     ignored: set[str],
 ) -> None:
+    entries = _match(slots, files, canonical_name, ignored)
+    for batch in _batches([(name, entries[name]) for name in slots]):
+        with torch.no_grad(), _open(batch[0][1].file) as shard:
+            for name, entry in batch:
+                slots[name].fill(shard.get_tensor(entry.name))
+
+
+def _match(
+    slots: Mapping[str, WeightSlot],
+    files: Iterable[Path],
+    canonical_name: Callable[[str], str | None],
+    ignored: set[str],
+) -> dict[str, _Entry]:
+    """Where each weight stands in the files.
+
+    Raises:
+        ModelError: files and slots do not agree.
+    """
     files = list(files)
     entries = _scan(files, canonical_name)
     extra = [name for name in entries if name not in slots and name not in ignored]
@@ -158,10 +201,7 @@ def _fill(
             f"weights in {files[0].parent} do not match config.json: {'; '.join(problems)}"
         )
     _check_floats(entries)
-    for batch in _batches([(name, entries[name]) for name in slots]):
-        with torch.no_grad(), _open(batch[0][1].file) as shard:
-            for name, entry in batch:
-                slots[name].fill(shard.get_tensor(entry.name))
+    return entries
 
 
 def _batches(entries: list[tuple[str, _Entry]]) -> Iterator[list[tuple[str, _Entry]]]:

@@ -7,9 +7,9 @@ Opens a checkpoint for its configuration and headers; loads no weights and opens
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
-from vlmcli.checkpoint import BUILT_IN, built_in_path
+from vlmcli.checkpoint import BUILT_IN, checkpoint_path
+from vlmcli.hub import is_hub_id
 from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.command import input_words, other_words
@@ -126,10 +126,11 @@ def find_facts(model: str) -> ModelFacts:
     Raises:
         ModelError: there is no such model, or its configuration cannot be used.
     """
-    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
-    if path.is_dir():
-        return facts_from_directory(path, model if model == BUILT_IN else path.resolve().name)
-    return require_preset(model)
+    path = checkpoint_path(model)
+    if path is None:
+        return require_preset(model)
+    is_named = model == BUILT_IN or is_hub_id(model)
+    return facts_from_directory(path, model if is_named else path.resolve().name)
 
 
 def with_calibration(settings: PlanSettings, facts: ModelFacts) -> PlanSettings:

@@ -58,15 +58,20 @@ class Family:
 
 
 _MODULES = {
-    "qwen2_vl": ("qwen2_vl", "Qwen2VL"),
-    "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL"),
-    "qwen3_vl": ("qwen3_vl", "Qwen3VL"),
+    "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
+    "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
+    "qwen3_vl": ("qwen3_vl", "Qwen3VL", "Qwen3-VL (dense)"),
 }
 
 
 def native_families() -> tuple[str, ...]:
     """Model types, as transformers names them, that the engine runs itself."""
     return tuple(sorted(_MODULES))
+
+
+def published_as(model_type: str) -> str:
+    """Checkpoints of a native family, for people."""
+    return _MODULES[model_type][2]
 
 
 def find_family(model_type: str) -> Family:
@@ -80,7 +85,7 @@ def find_family(model_type: str) -> Family:
             f"model type {model_type!r} is not supported",
             remedy=f"native families: {', '.join(native_families())}",
         )
-    module_name, class_name = _MODULES[model_type]
+    module_name, class_name, _ = _MODULES[model_type]
     module = import_module(f"vlmcli.engine.models.{module_name}")
     return Family(
         model_type=model_type,

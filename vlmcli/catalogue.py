@@ -1,0 +1,106 @@
+"""Which models there are: families that run natively, checkpoints at hand, and if one is sound.
+
+The table of families in the documentation is made here, so that it cannot say what is not so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmcli.checkpoint import BUILT_IN, Checkpoint, built_in_path, find_checkpoint
+from vlmcli.engine.models.registry import native_families, published_as
+from vlmcli.errors import ModelError
+from vlmcli.hub import cached_checkpoints
+from vlmcli.memory.checkpoint_facts import facts_from_directory
+from vlmcli.memory.facts import ModelFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledModel:
+    """A checkpoint that is there."""
+
+    name: str
+    path: Path
+    model_type: str
+    num_bytes: int
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the engine runs it."""
+        return self.model_type in native_families()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What can be said of a checkpoint without loading it."""
+
+    checkpoint: Checkpoint
+    facts: ModelFacts
+    num_bytes: int
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the engine runs it."""
+        return self.checkpoint.model_type in native_families()
+
+
+def families_by_type() -> dict[str, str]:
+    """Model types that the engine runs, as transformers names them, and who is of them."""
+    return {kind: published_as(kind) for kind in native_families()}
+
+
+def installed_models() -> Iterator[InstalledModel]:
+    """The built-in model, then those in the Hugging Face cache."""
+    path = built_in_path()
+    yield InstalledModel(
+        name=BUILT_IN,
+        path=path,
+        model_type=find_checkpoint(BUILT_IN).model_type,
+        num_bytes=_weight_bytes(path),
+    )
+    for cached in cached_checkpoints():
+        try:
+            kind = find_checkpoint(str(cached.path)).model_type
+        except ModelError:
+            kind = "unreadable"
+        yield InstalledModel(
+            name=cached.name, path=cached.path, model_type=kind, num_bytes=cached.num_bytes
+        )
+
+
+def describe(model: str) -> ModelCard:
+    """A checkpoint's family, revision and shapes.
+
+    Raises:
+        ModelError: it is not there, or its configuration cannot be used.
+    """
+    checkpoint = find_checkpoint(model)
+    return ModelCard(
+        checkpoint=checkpoint,
+        facts=facts_from_directory(checkpoint.path, checkpoint.name),
+        num_bytes=_weight_bytes(checkpoint.path),
+    )
+
+
+def verify(model: str) -> int:
+    """Compare a checkpoint's weight files with its config.json, from their headers; loads torch.
+
+    Returns:
+        The number of weights, each of which is there once and has the right shape.
+
+    Raises:
+        ModelError: it is not there, of no native family, incomplete, or contradicts itself.
+    """
+    from vlmcli.engine.loader import check_weights
+
+    return check_weights(find_checkpoint(model).path)
+
+
+def family_table() -> list[str]:
+    """The families as lines of a Markdown table."""
+    rows = [f"| `{kind}` | {names} |" for kind, names in families_by_type().items()]
+    return ["| model type in `config.json` | published as |", "|---|---|", *rows]
+
+
+def _weight_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*.safetensors"))
