@@ -1,15 +1,26 @@
-"""For every test: no deadlines (a busy machine is no fault), and Ctrl-C as on a terminal.
+"""For every test: no deadlines (a busy machine is no fault), Ctrl-C as on a terminal, own results.
 
 A suite that was started in the background of a shell script inherits SIGINT ignored, and so would
-every command that it starts.
+every command that it starts. The user's store of results is neither read nor written: a test that
+found there what an earlier one has read would test nothing.
 """
 
+import itertools
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # A pinned CI run judges the change, not the luck of the draw; everybody else's runs explore.
 settings.register_profile("vlmcli", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("vlmcli")
+_numbers = itertools.count()
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def empty_store(tmp_path_factory, monkeypatch):
+    """Every test begins with an empty result store of its own; it is made when it is needed."""
+    folder = tmp_path_factory.getbasetemp() / "stores" / str(next(_numbers))
+    monkeypatch.setenv("VLMCLI_CACHE_DIR", str(folder))

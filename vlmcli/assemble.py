@@ -53,9 +53,14 @@ def unreadable_document(name: str, error_code: str, message: str) -> PageRecord:
 
 def prepared_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
     """The record of a page that needed no model: text layer, blank, faulty, or without any text."""
-    suspect = page.suspect
-    if page.outcome == "read":
-        suspect = (*suspect, "no-text-found")
+    record = own_record(identity, page)
+    if page.outcome != "read":
+        return record
+    return replace(record, suspect=(*page.suspect, "no-text-found"))
+
+
+def own_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
+    """What a page's record says before anybody has read it."""
     return PageRecord(
         document=identity.document,
         page=identity.page,
@@ -68,7 +73,7 @@ def prepared_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
         dpi=page.dpi,
         downscaled=page.downscaled,
         blank=page.outcome == "blank",
-        suspect=suspect,
+        suspect=page.suspect,
         lines=page.lines if page.outcome == "text-layer" else (),
         attempts=1,
         seconds=Seconds(render=round(page.render_seconds, 4)),
@@ -172,3 +177,24 @@ def _confidence(answers: Sequence[CropText]) -> float | None:
     total = sum(length for _, length in known)
     logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
     return round(math.exp(logs / total), 2)
+
+
+def scaled_lines(
+    lines: Sequence[Line], size: tuple[int, int], new_size: tuple[int, int]
+) -> tuple[Line, ...]:
+    """Lines of a page of `size` (width, height in pixels) as they lie on one of another size."""
+    if size == new_size or not all(size):
+        return tuple(lines)
+    across, down = new_size[0] / size[0], new_size[1] / size[1]
+    return tuple(
+        replace(
+            line,
+            bbox=(
+                round(line.bbox[0] * across),
+                round(line.bbox[1] * down),
+                round(line.bbox[2] * across),
+                round(line.bbox[3] * down),
+            ),
+        )
+        for line in lines
+    )

@@ -29,7 +29,7 @@ SYNC_SECONDS = 0.2
 
 _MAGIC = "vlmcli"
 _CHUNK = 1 << 20
-_RESULT_OPTIONS = (
+RESULT_OPTIONS = (
     "question",
     "pages",
     "dpi",
@@ -64,10 +64,8 @@ def job_fingerprint(
     for name, path in sources:
         digest.update(encode(f"{name!r} {_mark(name, path)}\n"))
     names = {field.name for field in fields(OcrOptions)}
-    assert names.issuperset(_RESULT_OPTIONS)
-    wanted = {
-        "--" + name.replace("_", "-"): str(getattr(options, name)) for name in _RESULT_OPTIONS
-    }
+    assert names.issuperset(RESULT_OPTIONS)
+    wanted = {"--" + name.replace("_", "-"): str(getattr(options, name)) for name in RESULT_OPTIONS}
     return {"model": str(model), "input documents": digest.hexdigest()[:32], **wanted}
 
 

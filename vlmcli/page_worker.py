@@ -13,11 +13,22 @@ from multiprocessing.connection import Connection
 import cv2
 
 from vlmcli import transfer
+from vlmcli.documents.base import Pixels
 from vlmcli.documents.prepare import prepare_page
 from vlmcli.documents.source import Document, Source, open_document
 from vlmcli.errors import VlmcliError
 from vlmcli.memory.allocator import give_back
-from vlmcli.workers import READY, Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task
+from vlmcli.reuse.fingerprint import PageFingerprint, fingerprint
+from vlmcli.workers import (
+    READY,
+    DrawnPage,
+    Failure,
+    OpenedDocument,
+    OpenTask,
+    Outcome,
+    PageTask,
+    Task,
+)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -51,11 +62,22 @@ def answer(documents: _OpenDocuments, task: Task) -> Outcome:
             return OpenedDocument(source=task.source, pages=pages, warnings=document.warnings)
         document = documents.get(task.source, task.password)
         assert isinstance(task, PageTask)
-        return prepare_page(document, task.index, task.spec)
+        return _draw(document, task)
     except VlmcliError as error:
         return Failure(kind="error", message=error.message, error=error)
     except MemoryError:
         return Failure(kind="memory", message="the page needs more memory than there is")
+
+
+def _draw(document: Document, task: PageTask) -> DrawnPage:
+    looks: list[PageFingerprint] = []
+
+    def look_at(pixels: Pixels) -> None:
+        looks.append(fingerprint(pixels, with_sketch=task.look == "sketch"))
+
+    on_picture = None if task.look == "none" else look_at
+    page = prepare_page(document, task.index, task.spec, on_picture)
+    return DrawnPage(page=page, look=looks[0] if looks else None)
 
 
 def main(fd: int) -> None:

@@ -27,6 +27,7 @@ from vlmcli.options import OcrOptions, TextLayerMode
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
+from vlmcli.recipe import job_recipe
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
@@ -146,6 +147,7 @@ def _run(
         gate=_memory_gate(options, checkpoint),
         make_reader=load_reader,
         model=checkpoint.label if checkpoint else "",
+        recipe=job_recipe(options, checkpoint) if checkpoint else None,
         done=journal.done if journal is not None else {},
         on_record=record_done,
         on_next=record_next,

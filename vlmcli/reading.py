@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.results import PageAnswer, Seconds, TokenCounts
+from vlmcli.results import Line, PageAnswer, Seconds, TokenCounts
 
 if TYPE_CHECKING:
     from vlmcli.documents.lines import LineCrop
@@ -20,17 +20,28 @@ ReadStatus = Literal["ok", "looped", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A text that may resemble a page's: it can save time and can never change the answer.
+
+    `name` says in the statistics where it comes from; `lines` have boxes in pixels of the page.
+    """
+
+    name: str
+    text: str
+    lines: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageJob:
     """One page to read: line crops for a line reader, or the picture for a page reader.
 
-    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures. `draft` is
-    a text that may resemble the answer: it can save time and can never change the answer.
+    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures.
     """
 
     key: int
     crops: "tuple[LineCrop, ...]" = ()
     picture: npt.NDArray[np.uint8] | None = None
-    draft: str | None = None
+    drafts: tuple[Draft, ...] = ()
 
     @property
     def nbytes(self) -> int:

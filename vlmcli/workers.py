@@ -24,6 +24,7 @@ from vlmcli import transfer
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
+from vlmcli.reuse.fingerprint import PageFingerprint
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
 READY = "ready"
@@ -42,6 +43,11 @@ class OpenTask:
     strict: bool
 
 
+Look = Literal["none", "hash", "sketch"]
+"""How closely pages for the model are looked at: not at all, or their fingerprints are taken, also
+with a sketch that later pages can be compared with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTask:
     """Prepare one page (0-based `index`) of a document that an `OpenTask` has opened before.
@@ -54,6 +60,7 @@ class PageTask:
     password: str | None
     index: int
     spec: PrepareSpec
+    look: Look = "none"
 
 
 Task = OpenTask | PageTask
@@ -69,6 +76,14 @@ class OpenedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnPage:
+    """A page made ready, and what it looks like if it is for the model and that was asked for."""
+
+    page: PreparedPage
+    look: PageFingerprint | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A task that did not give its result; `error` is a `VlmcliError` that a document raised.
 
@@ -80,7 +95,7 @@ class Failure:
     error: VlmcliError | None = None
 
 
-Outcome = OpenedDocument | PreparedPage | Failure
+Outcome = OpenedDocument | DrawnPage | Failure
 
 
 class _Worker:

@@ -1,5 +1,6 @@
 """How the command line's tests start it: as users do, in a process of its own."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -10,8 +11,14 @@ ROOT = Path(__file__).parents[2]
 FAKE_SCRIPT = Path(__file__).parent / "with_fake_pipeline.py"
 
 
+_numbers = itertools.count()
+
+
 class Cli:
-    """Starts `vlmcli` in `folder`; with `fake`, over the fake pipeline."""
+    """Starts `vlmcli` in `folder`; with `fake`, over the fake pipeline.
+
+    Every run has an empty store of results, unless the environment that it is given names one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -24,7 +31,9 @@ class Cli:
         dropped = ("VLMCLI_", "_VLMCLI_", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
-        return kept | {"PYTHONPATH": paths, "FAKE": json.dumps(fake or {}), **more}
+        store = self.folder.with_name(f"{self.folder.name}.stores") / str(next(_numbers))
+        own = {"PYTHONPATH": paths, "FAKE": json.dumps(fake or {}), "VLMCLI_CACHE_DIR": str(store)}
+        return kept | own | more
 
     def __call__(self, *args: str, fake: dict | None = None, env=None, **more):
         """Run to the end; `fake={}` is the fake pipeline in good order, None the real one."""
@@ -75,5 +84,14 @@ def read_records(data: bytes) -> list[dict]:
 
 
 def without_seconds(records: list[dict]) -> list[dict]:
-    """What two runs of the same job must agree on."""
+    """What two runs of the same job must agree on where every page is read."""
     return [{key: value for key, value in r.items() if key != "seconds"} for r in records]
+
+
+HISTORY = {"seconds", "source", "reuse", "tokens", "attempts"}
+"""Fields that say how a page came to its text, which depends on what was at hand by then."""
+
+
+def without_history(records: list[dict]) -> list[dict]:
+    """What any two runs of the same job must agree on."""
+    return [{key: value for key, value in r.items() if key not in HISTORY} for r in records]

@@ -1,9 +1,7 @@
 """A page made ready: every page gets its outcome, whatever ails it."""
 
-import hashlib
 import pickle
 
-import numpy as np
 import pytest
 from documents_kit import image_object, opened, pages_pdf, pdf_bytes, sentences, text_at, written
 from PIL import Image
@@ -11,7 +9,7 @@ from PIL import Image
 from vlmcli.documents import textlayer
 from vlmcli.documents.base import RenderSpec
 from vlmcli.documents.lines.text import CELL_GAP
-from vlmcli.documents.prepare import PrepareSpec, digest, prepare_page
+from vlmcli.documents.prepare import PrepareSpec, prepare_page
 
 TEXT = b"".join(text_at(30, 350 - 20 * row, line) for row, line in enumerate(sentences(12, 5)))
 
@@ -86,7 +84,6 @@ def test_only_asks_no_model_whatever_the_page(tmp_path):
 def test_a_scan_is_for_the_model(tmp_path, mode, reads):
     page = prepared(tmp_path, scan(), spec(mode, reads, dpi=144))
     assert page.outcome == "read"
-    assert len(page.digest) == 32
     if reads == "lines":
         assert len({crop.line for crop in page.crops}) == 8
         assert page.picture is None
@@ -157,17 +154,26 @@ def test_a_page_beyond_the_budget_says_that_it_was_made_smaller(tmp_path, reads)
     assert page.width * page.height <= 100_000
 
 
-def test_the_digest_tells_pictures_apart():
-    pixels = np.arange(48, dtype=np.uint8).reshape(6, 8)
-    assert digest(pixels) == digest(pixels.copy(order="F"))
-    others = [
-        pixels.reshape(8, 6),
-        np.dstack([pixels] * 3),
-        pixels.reshape(2, 8, 3),
-        np.where(pixels == 5, 6, pixels).astype(np.uint8),
-    ]
-    assert len({digest(pixels), *map(digest, others)}) == 5
-    assert digest(pixels) == hashlib.sha256(b"L 8x6 " + pixels.tobytes()).digest()
+@pytest.mark.parametrize("reads", ["lines", "page"])
+def test_pictures_are_shown_of_pages_that_are_for_the_model(tmp_path, reads):
+    shown = []
+    path = tmp_path / "x"
+    path.write_bytes(scan())
+    with opened(path) as document:
+        page = prepare_page(document, 0, spec("ignore", reads, dpi=144), shown.append)
+    depth = () if reads == "lines" else (3,)
+    assert [pixels.shape for pixels in shown] == [(page.height, page.width, *depth)]
+    for data, mode in ((pages_pdf([TEXT]), "auto"), (scan(0), "ignore"), (scan(0), "draft")):
+        path.write_bytes(data)
+        with opened(path) as document:
+            page = prepare_page(document, 0, spec(mode, reads), shown.append)
+        assert page.outcome != "read" and len(shown) == 1
+
+
+def test_a_text_layer_that_is_a_draft_comes_with_its_lines(tmp_path):
+    page = prepared(tmp_path, pages_pdf([TEXT]), spec("draft", dpi=200))
+    assert page.outcome == "read" and page.crops
+    assert [line.text for line in page.lines] == page.text.split("\n") == sentences(12, 5)
 
 
 def test_rows_look_alike_whoever_read_them():

@@ -50,7 +50,7 @@ LAW: dict[str, set[str]] = {
 MEMBERS = dict.fromkeys(
     (
         *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("workers", "page_worker", "transfer"),
+        *("intake", "recipe", "repeats", "workers", "page_worker", "transfer"),
     ),
     "pipeline",
 )

@@ -28,7 +28,7 @@ def run(reader: FakeReader, *inputs: Path, **options: Any) -> tuple[JobSummary, 
         OcrOptions(
             inputs=tuple(map(str, inputs)),
             formats=("jsonl",),
-            **{"text_layer": "ignore", "jobs": 2, **options},
+            **{"text_layer": "ignore", "jobs": 2, "reuse": "off", **options},
         ),
         stdout=stdout,
         reporter=NullReporter(),
@@ -103,11 +103,11 @@ import os, sys
 sys.path[:] = {path!r}
 from vlmcli import page_worker
 prepare = page_worker.prepare_page
-def crash(document, index, spec):
+def crash(document, index, spec, on_picture):
     if index == 3 or (index == 5 and not os.path.exists({once!r})):
         open({once!r}, "w").close()
         os.kill(os.getpid(), 11)
-    return prepare(document, index, spec)
+    return prepare(document, index, spec, on_picture)
 page_worker.prepare_page = crash
 page_worker.main({fd})
 """
@@ -226,7 +226,7 @@ def test_bytes_in_the_reader_stay_within_the_limit(
     planner = make_planner(PlanRequest(inputs=("many.pdf",)))
     (demand,) = measure_pages([shape], planner.facts, planner.settings).demands
     limits = Limits(jobs=2, worker_bytes=1 << 40, reader_bytes=demand.picture_bytes + 4 * largest)
-    monkeypatch.setattr("vlmcli.job.Limits.of", lambda budgets: limits)
+    monkeypatch.setattr("vlmcli.intake.Limits.of", lambda budgets: limits)
     reader = FakeReader(max_delay=60)
     _, records = run(reader, scan)
     assert len(records) == 40

@@ -124,7 +124,7 @@ def test_a_worker_without_memory_is_asked_again_alone(
 def test_a_later_larger_document_has_the_model_loaded_anew(
     tmp_path: Path, ten_pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vlmcli.job.MEASURED_DOCUMENTS", 1)
+    monkeypatch.setattr("vlmcli.intake.MEASURED_DOCUMENTS", 1)
     small = write_pages(tmp_path / "small.pdf", [1])
     large = tmp_path / "large.pdf"
     write_scan(large, (page_picture(7, width=600, height=800, lines=3) for _ in range(2)))
@@ -151,7 +151,7 @@ def test_a_later_larger_document_has_the_model_loaded_anew(
 def test_a_later_page_that_cannot_fit_is_a_record_and_the_rest_is_read(
     tmp_path: Path, ten_pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vlmcli.job.MEASURED_DOCUMENTS", 1)
+    monkeypatch.setattr("vlmcli.intake.MEASURED_DOCUMENTS", 1)
     poster = tmp_path / "poster.pdf"
     write_scan(
         poster, (page_picture(s, width=w, height=w, lines=3) for s, w in ((1, 2400), (2, 160)))
@@ -219,8 +219,9 @@ def prepare(name, reads):
     spec = PrepareSpec(render=RenderSpec(dpi=200, max_pixels=10**7), text_layer="ignore",
                        reads=reads, line_height=28, max_line_width=1120)
     source = Source(path=Path(sys.argv[1]) / name, name=name)
-    got = answer(documents, PageTask(serial=1, source=source, password=None, index=0, spec=spec))
-    return getattr(got, "kind", None) or got.outcome
+    got = answer(documents, PageTask(serial=1, source=source, password=None, index=0, spec=spec,
+                                      look="sketch"))
+    return getattr(got, "kind", None) or got.page.outcome
 
 for name in ("scan.pdf", "page.png"):
     for reads in ("lines", "page"):

@@ -112,7 +112,7 @@ def test_a_rescan_is_verified_and_a_changed_page_is_a_draft(looks):
     assert decision.record == record
     decision = reuse.decide(changed)
     assert (decision.kind, decision.verified_by) == ("draft", "model")
-    assert decision.draft_text == record.text and decision.is_read
+    assert decision.draft == record and decision.is_read
 
 
 @pytest.mark.parametrize("mode", ["off", "exact"])
@@ -188,7 +188,7 @@ def test_earlier_runs_answer_and_say_so(tmp_path, looks):
         assert strict.decide(ref(2, looks[1])).kind == "none"
         changed = PageReuse(mode="verified", recipe=OTHER_RECIPE, store=store)
         draft = changed.decide(ref(1, looks[0]))
-        assert (draft.kind, draft.draft_text) == ("draft", first.text)
+        assert (draft.kind, draft.draft) == ("draft", first)
 
 
 def test_a_rescan_is_proven_against_an_earlier_run(tmp_path, looks):
@@ -216,7 +216,7 @@ def test_ten_changed_pages_of_five_hundred_are_read_with_their_old_texts(tmp_pat
             decision = reuse.decide(page)
             kinds[number] = decision.kind
             if decision.is_read:
-                assert decision.draft_text == f"text of a.pdf {number}"
+                assert decision.draft.text == f"text of a.pdf {number}"
                 reuse.finish(page, record_of(page))
     assert {number for number, kind in kinds.items() if kind == "draft"} == changed
     assert sum(kind == "exact" for kind in kinds.values()) == 490
@@ -237,8 +237,7 @@ def test_the_memory_of_recent_pages_is_bounded_after_every_step(pages):
     recent = RecentPages(max_bytes=100_000)
     for number, (seed, length) in enumerate(pages):
         page = ref(number, plain(seed))
-        if recent.get(page.fingerprint.digest) is None:
-            recent.begin(page)
+        recent.begin(page)
         recent.finish(page, record_of(page, "x" * length))
         assert recent.nbytes <= recent.max_bytes
         assert recent.nbytes == sum(one.nbytes for one in recent._all())

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 from scans import write_pages
 
-from vlmcli.documents.prepared import PreparedPage, PrepareSpec
+from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.source import RenderSpec, Source
 from vlmcli.errors import InputError
-from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
+from vlmcli.workers import (
+    DrawnPage,
+    Failure,
+    OpenedDocument,
+    OpenTask,
+    Outcome,
+    PageTask,
+    Task,
+    WorkerPool,
+)
 
 SPEC = PrepareSpec(
     render=RenderSpec(dpi=100, max_pixels=10**6),
@@ -51,7 +60,11 @@ def test_documents_and_pages_are_answered(tmp_path: Path) -> None:
         for index in range(3):
             pool.submit(page_task(source, index))
         pages = collect_all(pool)
-        assert sorted(p.number for p in pages.values() if isinstance(p, PreparedPage)) == [1, 2, 3]
+        assert sorted(p.page.number for p in pages.values() if isinstance(p, DrawnPage)) == [
+            1,
+            2,
+            3,
+        ]
     finally:
         pool.close()
 
@@ -68,7 +81,7 @@ def test_a_killed_worker_costs_its_running_task_only(tmp_path: Path) -> None:
         lost = answers[first]
         assert isinstance(lost, Failure) and lost.kind == "died"
         assert "out of memory" in lost.message
-        assert isinstance(answers[second], PreparedPage)
+        assert isinstance(answers[second], DrawnPage)
     finally:
         pool.close()
 
@@ -78,11 +91,11 @@ def test_an_idle_worker_that_died_is_replaced(tmp_path: Path) -> None:
     pool = WorkerPool(1)
     try:
         pool.submit(page_task(source, 0))
-        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage)
+        assert isinstance(collect_all(pool)[page_task(source, 0)], DrawnPage)
         pool._workers[0].process.kill()
         pool._workers[0].process.wait()
         pool.submit(page_task(source, 0))
-        assert isinstance(collect_all(pool)[page_task(source, 0)], PreparedPage)
+        assert isinstance(collect_all(pool)[page_task(source, 0)], DrawnPage)
     finally:
         pool.close()
 

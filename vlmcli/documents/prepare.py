@@ -5,23 +5,34 @@ line crops or a picture. Raises nothing that a page can cause: a fault is an out
 layer and model are not mixed within a page.
 """
 
-import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import cv2
-import numpy as np
 
 from vlmcli.documents import blank, textlayer
 from vlmcli.documents.base import Document, PageHandle, Picture, Pixels
+from vlmcli.documents.lines.shapes import LineCrop
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.errors import PageError
 from vlmcli.results import ErrorInfo
 
+OnPicture = Callable[[Pixels], None]
 
-def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedPage:
+
+def prepare_page(
+    document: Document, index: int, spec: PrepareSpec, on_picture: OnPicture | None = None
+) -> PreparedPage:
     """Page `index` (from 0) of `document`, by `spec`. Page faults become the outcome `error`.
+
+    Args:
+        document: open.
+        index: of the page.
+        spec: what is wanted.
+        on_picture: is shown the picture of a page that has something for the reader: uint8,
+            (H, W) grey for readers of lines, else (H, W, 3) RGB.
 
     Raises:
         MemoryError: there was too little memory, which need not be the page's fault.
@@ -29,7 +40,7 @@ def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedP
     start = time.perf_counter()
     handle = document.page(index)
     try:
-        page = _prepare(document, handle.require(), spec)
+        page = _prepare(document, handle.require(), spec, on_picture)
     except PageError as error:
         page = _failed(handle, spec, error)
     except cv2.error as error:
@@ -39,7 +50,9 @@ def prepare_page(document: Document, index: int, spec: PrepareSpec) -> PreparedP
     return replace(page, render_seconds=time.perf_counter() - start)
 
 
-def _prepare(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:
+def _prepare(
+    document: Document, handle: PageHandle, spec: PrepareSpec, on_picture: OnPicture | None
+) -> PreparedPage:
     if spec.text_layer == "only":
         return _from_layer_alone(document, handle, spec)
     render = replace(spec.render, grey=spec.reads == "lines")
@@ -56,16 +69,25 @@ def _prepare(document: Document, handle: PageHandle, spec: PrepareSpec) -> Prepa
         return _blank(handle, picture)
     page = replace(
         _drawn(handle, picture, "read"),
-        text=textlayer.compose(layer).text if spec.text_layer == "draft" else "",
         suspect=("low-contrast",) if ink.is_low_contrast else (),
     )
+    if spec.text_layer == "draft":
+        guess = textlayer.compose(layer)
+        page = replace(page, text=guess.text, lines=guess.lines)
     if spec.reads == "page":
-        return replace(page, picture=picture.pixels)
+        page = replace(page, picture=picture.pixels)
+    else:
+        page = replace(page, crops=_crops(grey, spec))
+    if on_picture is not None and (page.crops or page.picture is not None):
+        on_picture(picture.pixels)
+    return page
+
+
+def _crops(grey: Pixels, spec: PrepareSpec) -> tuple[LineCrop, ...]:
     from vlmcli.documents.lines import crop_lines, find_lines
 
     lines = find_lines(grey)
-    crops = crop_lines(grey, lines, height=spec.line_height, max_width=spec.max_line_width)
-    return replace(page, crops=crops)
+    return crop_lines(grey, lines, height=spec.line_height, max_width=spec.max_line_width)
 
 
 def _from_layer_alone(document: Document, handle: PageHandle, spec: PrepareSpec) -> PreparedPage:
@@ -96,7 +118,6 @@ def _drawn(
         dpi=picture.dpi,
         downscaled=picture.downscaled,
         outcome=outcome,
-        digest=digest(picture.pixels),
         warnings=picture.faults,
     )
 
@@ -123,15 +144,6 @@ def _failed(handle: PageHandle, spec: PrepareSpec, error: PageError) -> Prepared
         outcome="error",
         error=ErrorInfo(code=error.code, message=str(error)),
     )
-
-
-def digest(pixels: Pixels) -> bytes:
-    """The identity of a picture: SHA-256 over its mode, size and pixels."""
-    mode = "L" if pixels.ndim == 2 else "RGB"
-    head = f"{mode} {pixels.shape[1]}x{pixels.shape[0]} ".encode()
-    found = hashlib.sha256(head)
-    found.update(np.ascontiguousarray(pixels).data)
-    return found.digest()
 
 
 def _to_grey(pixels: Pixels) -> Pixels:

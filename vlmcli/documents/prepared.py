@@ -32,10 +32,9 @@ class PreparedPage:
         dpi: resolution of a PDF page's picture; None for images.
         text: the page's own text: the answer if `outcome` is `text-layer`, else a draft for the
             model (mode `draft`) or empty.
-        lines: lines of `text` with boxes, for the outcome `text-layer`.
+        lines: lines of `text` with boxes.
         crops: text lines in reading order, grey; for the outcome `read` by lines.
         picture: (H, W, 3) RGB; for the outcome `read` by page.
-        digest: SHA-256 over the picture's mode, size and pixels; empty where nothing was drawn.
         suspect: reasons to look at the result: `low-contrast`, `no-text-layer`.
         render_seconds: wall-clock seconds spent on the page here.
     """
@@ -50,7 +49,6 @@ class PreparedPage:
     lines: tuple[Line, ...] = ()
     crops: tuple[LineCrop, ...] = ()
     picture: Pixels | None = None
-    digest: bytes = b""
     suspect: tuple[str, ...] = ()
     render_seconds: float = 0.0
     error: ErrorInfo | None = None

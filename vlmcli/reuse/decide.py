@@ -7,6 +7,7 @@ no. Runs in one process, over the fingerprints that page workers send.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vlmcli.options import ReuseMode
 from vlmcli.results import PageRecord, Reuse, ReuseKind, ReuseOrigin, VerifiedBy
@@ -15,7 +16,9 @@ from vlmcli.reuse.difference import compare
 from vlmcli.reuse.fingerprint import hamming
 from vlmcli.reuse.recent import PageRef, RecentPage, RecentPages
 from vlmcli.reuse.registration import Motion
-from vlmcli.reuse.store import ResultStore
+
+if TYPE_CHECKING:
+    from vlmcli.reuse.store import ResultStore
 
 COMPARE_DISTANCE = 40
 """Bits of the 256-bit dhash: rescans differ by up to 21, other pages of a template by 5 or more."""
@@ -38,7 +41,8 @@ class Decision:
     verified_by: VerifiedBy | None = None
     record: PageRecord | None = None
     waits_for: bytes | None = None
-    draft_text: str | None = None
+    draft: PageRecord | None = None
+    """The page whose text is a draft for this one."""
     motion: Motion | None = None
 
     @property
@@ -62,16 +66,20 @@ class PageReuse:
         recent: the pages of this job.
         store: results of earlier runs; None for a job that keeps none.
         drafts: whether similar pages lend their texts.
+        max_compare_pixels: larger pages are not compared, for want of memory.
         on_warning: is told, once, that lossy reuse took place.
     """
 
     mode: ReuseMode
     recipe: bytes
     recent: RecentPages = field(default_factory=RecentPages)
-    store: ResultStore | None = None
+    store: "ResultStore | None" = None
     drafts: bool = True
+    max_compare_pixels: int | None = None
     on_warning: Callable[[str], None] = lambda message: None
     num_compared: int = 0
+    num_other_recipe: int = 0
+    """Pages of which the store had a result, made by another recipe."""
     _waiting: dict[bytes, list[tuple[PageRef, Decision]]] = field(default_factory=dict)
     _has_warned: bool = False
 
@@ -102,7 +110,10 @@ class PageReuse:
         if self.store is None:
             return None
         record = self.store.get(page.fingerprint.digest, self.recipe, page.place)
-        return self._copy(record, _earlier(record)) if record else None
+        if record is None:
+            self.num_other_recipe += self.store.knows(page.fingerprint.digest)
+            return None
+        return self._copy(record, _earlier(record))
 
     def _copy(self, record: PageRecord | None, origin: ReuseOrigin) -> Decision | None:
         """Same pixels as a page whose record that is; it may itself have been proven equal."""
@@ -120,13 +131,16 @@ class PageReuse:
         look, sketch = page.fingerprint, page.fingerprint.sketch
         if self.mode not in ("verified", "similar") or sketch is None:
             return None
-        for found in self.recent.nearest(look, COMPARE_DISTANCE, _MAX_CANDIDATES):
+        most = self.max_compare_pixels
+        if most is not None and sketch.width * sketch.height > most:
+            return None
+        for found in self.recent.nearest(look, COMPARE_DISTANCE, _MAX_CANDIDATES, with_sketch=True):
             other = found.page.fingerprint.sketch
-            if other is not None:
-                self.num_compared += 1
-                difference = compare(other, sketch)
-                if difference.is_same:
-                    return replace(_take(found, "verified", "pixel-diff"), motion=difference.motion)
+            assert other is not None
+            self.num_compared += 1
+            difference = compare(other, sketch)
+            if difference.is_same:
+                return replace(_take(found, "verified", "pixel-diff"), motion=difference.motion)
         if self.store is None:
             return None
         for stored in self.store.nearest(
@@ -226,7 +240,7 @@ def _take(found: RecentPage, kind: ReuseKind, verified_by: VerifiedBy | None) ->
 
 
 def _lend(record: PageRecord, origin: ReuseOrigin) -> Decision:
-    return Decision(kind="draft", origin=origin, verified_by="model", draft_text=record.text)
+    return Decision(kind="draft", origin=origin, verified_by="model", draft=record)
 
 
 def _earlier(record: PageRecord) -> ReuseOrigin:

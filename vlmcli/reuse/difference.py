@@ -55,6 +55,9 @@ _FIRST_LOOKS = ((8, 1.5, 12.0), (4, 1.2, 8.0))
 
 Rescans need up to 6 and 5 pixels there, before their tones are matched; other pages at least 25.
 """
+_FIXED_BYTES = 24 << 20
+_BYTES_PER_PIXEL = 60
+"""Memory of a comparison: 50 measured for grey pages, OpenCV's own 16 MiB beside them."""
 _MIN_SIDE = 100
 """Pixels that a reduced picture must have to be registered."""
 _STILL = 0.5
@@ -84,6 +87,11 @@ class Difference:
     def is_same(self) -> bool:
         """Whether the two pages are proven to be scans of one sheet."""
         return self.verdict == "same"
+
+
+def compare_bytes(num_pixels: int) -> int:
+    """Memory that the comparison of two pages of that size takes for a moment, in bytes."""
+    return _FIXED_BYTES + _BYTES_PER_PIXEL * num_pixels
 
 
 def compare(first: Sketch, second: Sketch) -> Difference:

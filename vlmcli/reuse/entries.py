@@ -35,9 +35,11 @@ class Recipe:
     device: str
     """Kind of device and kernels, where these may change the last bits of a logit."""
     reader: str
-    """Which reader (built-in, rapidocr, server) and what it does to its answers (loop guard)."""
-    lines: str = ""
-    """How lines are found and cut, for line readers."""
+    """Which reader (built-in, rapidocr, server) it is."""
+    code: str = ""
+    """What it does: how lines are found and cut, how models compute, when a loop is cut."""
+    libraries: str = ""
+    """Versions of what computes."""
 
     def digest(self) -> bytes:
         """SHA-256 over all parts, each length-framed, and vlmcli's own versions; 32 bytes."""

@@ -33,10 +33,10 @@ FILE_NAME = "results-1.sqlite"
 """The number is the version of the tables: another layout is another file."""
 
 _BATCH_ENTRIES = 64
-_BATCH_BYTES = 16 << 20
+_BATCH_BYTES = 4 << 20
 _BATCH_SECONDS = 2.0
 _BATCH_HITS = 1024
-_MAX_WAITING_BYTES = 64 << 20
+_MAX_WAITING_BYTES = 16 << 20
 _ROW_OVERHEAD = 400
 """Bytes that SQLite spends on a row, its keys and its indexes."""
 _MAX_LOOKS = 100_000
@@ -102,6 +102,12 @@ class ResultStore:
         if len(self._hits) >= _BATCH_HITS:
             self.flush()
         return page.record
+
+    def knows(self, digest: bytes) -> bool:
+        """Whether there is a result for these pixels, by whatever recipe."""
+        query = "SELECT 1 FROM pages WHERE digest = ? LIMIT 1"
+        row = self._database.attempt(lambda db: db.execute(query, (digest,)).fetchone(), None)
+        return row is not None
 
     def at(self, place: Place) -> StoredPage | None:
         """What was last read at this place, whatever was there, by whatever recipe: a draft."""
