@@ -61,14 +61,15 @@ def outputs(folder):
 
 
 def test_every_command_runs(folder, outputs):
-    assert len(outputs) == 5
+    assert len(outputs) == 6
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
     assert outputs[1].startswith("exit code 5\n") and " MiB  peak" in outputs[1]
     assert (folder / "texts/scan.txt").stat().st_size > 100
     assert not (folder / "texts/encrypted.txt").exists()
     assert len((folder / "rotations.jsonl").read_text().splitlines()) == 6
-    assert outputs[3].splitlines() == [
+    assert "pages    " in outputs[3] and "nano@" in outputs[3]
+    assert outputs[4].splitlines() == [
         "1 ok text-layer 'Potato'",
         "2 blank None ''",
         "3 ok text-layer 'Potato'",
