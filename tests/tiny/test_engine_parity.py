@@ -14,7 +14,7 @@ from tiny_checkpoints import (
     load_reference,
     make_prompt,
     random_picture,
-    reference_pixels,
+    reference_inputs,
     write_checkpoint,
 )
 
@@ -84,15 +84,9 @@ def random_prompts(runner: ModelRunner, num: int) -> list[Prompt]:
 
 
 def generate(model, runner: ModelRunner, prompt: Prompt) -> list[int]:
-    ids = torch.tensor([prompt.ids])
-    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if prompt.pictures:
-        pixel_values, grids = reference_pixels(runner, prompt.pictures)
-        arguments |= {"pixel_values": pixel_values, "image_grid_thw": grids}
-        arguments["mm_token_type_ids"] = (ids == runner.model_config.image_token_id).int()
     with torch.no_grad():
         out = model.generate(
-            **arguments,
+            **reference_inputs(runner, prompt),
             max_new_tokens=MAX_TOKENS,
             do_sample=False,
             eos_token_id=EOS,

@@ -75,7 +75,7 @@ def test_shards(tmp_path):
     assert "model-00002" in fails(shards)
 
 
-@pytest.mark.parametrize("kind", sorted(FACTS))
+@pytest.mark.parametrize("kind", sorted(FACTS.keys() - {"lighton_ocr"}))
 def test_flat_config_of_transformers_4(tmp_path, kind):
     path = write_checkpoint(tmp_path / "model", kind)
     before = logits_of(path)

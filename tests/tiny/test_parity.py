@@ -148,3 +148,22 @@ def test_images_do_not_depend_on_their_neighbours(sides):
     images = [as_input(random_picture(rng, *size, grey=i % 2 == 0)) for i, size in enumerate(sizes)]
     for image, together in zip(images, runner.encode(images), strict=True):
         torch.testing.assert_close(runner.encode([image])[0], together, atol=TOLERANCE, rtol=0)
+
+
+def test_patches_at_odd_edges_are_seen_and_dropped(tmp_path):
+    """LightOnOCR's processor leaves odd rows and columns of patches; its projector drops them."""
+    path = write_checkpoint(tmp_path, "lighton_ocr")
+    reference, runner = load_reference(path), load_runner(path)
+    rng = np.random.default_rng(4)
+    sizes = [(42, 70), (28, 56), (70, 42)]
+    parts = [part for size in sizes for part in (3, random_picture(rng, *size, grey=False))]
+    prompt = make_prompt(runner, [*parts, 4, 5])
+    assert [place.length for place in prompt.placeholders] == [2, 2, 2]
+    chunk = Chunk(prompt, 0, len(prompt.ids), blocks_for(prompt, 1, 16))
+    ours = runner.execute(make_batch(runner, [chunk]))
+    assert_close(ours, reference_logits(reference, runner, prompt))
+    kept = random_picture(rng, 42, 70, grey=False)
+    other = kept.copy()
+    other[28:] = 255 - other[28:]
+    first, second = runner.encode([as_input(kept), as_input(other)])
+    assert not torch.allclose(first, second), "the odd row has a say"

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from transformers import (
     AutoModelForImageTextToText,
+    LightOnOcrConfig,
+    LightOnOcrForConditionalGeneration,
     PreTrainedModel,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -24,7 +26,7 @@ from transformers import (
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.model_runner import ModelRunner
-from vlmcli.engine.positions import mrope_positions
+from vlmcli.engine.positions import mrope_positions, rope_positions
 from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
 from vlmcli.engine.request import ImageInput, PlaceholderRange
 
@@ -32,6 +34,7 @@ IMAGE, START, END, EOS, VIDEO = 90, 91, 92, 93, 94
 FACTS = {
     "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
+    "lighton_ocr": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen3_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
@@ -72,27 +75,32 @@ def write_checkpoint(
     facts = FACTS[kind]
     shift = first_special - IMAGE
     heads = facts["heads"]
+    text = {
+        "hidden_size": 32 * heads,
+        "num_hidden_layers": 3,
+        "num_attention_heads": heads,
+        "num_key_value_heads": facts["kv_heads"],
+        **({"head_dim": 32} if kind in ("qwen3_vl", "lighton_ocr") else {}),
+        "intermediate_size": 96,
+        "vocab_size": vocab_size,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "mrope_section": [4, 6, 6],
+        },
+        "max_position_embeddings": 512,
+        "eos_token_id": EOS + shift,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    }
+    if kind == "lighton_ocr":
+        del text["rope_parameters"]["mrope_section"]
+        config = lighton_config(text, image_token_id=IMAGE + shift, tie_word_embeddings=tied)
+        return write_model(path, LightOnOcrForConditionalGeneration, config, facts, seed, save)
     make_config, make_model, own = TOWERS[kind if kind in TOWERS else "qwen2_vl"]
     width = "out_hidden_size" if "intermediate_size" in own else "hidden_size"
     config = make_config(
-        text_config={
-            "hidden_size": 32 * heads,
-            "num_hidden_layers": 3,
-            "num_attention_heads": heads,
-            "num_key_value_heads": facts["kv_heads"],
-            **({"head_dim": 32} if kind == "qwen3_vl" else {}),
-            "intermediate_size": 96,
-            "vocab_size": vocab_size,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "mrope_section": [4, 6, 6],
-            },
-            "max_position_embeddings": 512,
-            "eos_token_id": EOS + shift,
-            "bos_token_id": None,
-            "pad_token_id": None,
-        },
+        text_config=text,
         vision_config={
             "depth": 2,
             "hidden_size": 48,
@@ -108,6 +116,28 @@ def write_checkpoint(
         vision_end_token_id=END + shift,
         tie_word_embeddings=tied,
     )
+    return write_model(path, make_model, config, facts, seed, save)
+
+
+def lighton_config(text: dict, **more) -> LightOnOcrConfig:
+    """A Pixtral tower before a Qwen3 decoder."""
+    vision = {
+        "model_type": "pixtral",
+        "hidden_size": 48,
+        "head_dim": 16,
+        "intermediate_size": 80,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "patch_size": 14,
+        "image_size": 560,
+        "hidden_act": "silu",
+    }
+    text = {**text, "model_type": "qwen3"}
+    return LightOnOcrConfig(text_config=text, vision_config=vision, **more)
+
+
+def write_model(path: Path, make_model, config, facts: dict, seed: int, save: dict) -> Path:
+    """A model with random weights, and the settings of its processor."""
     torch.manual_seed(seed)
     model = make_model(config)
     with torch.no_grad():
@@ -127,6 +157,8 @@ def write_checkpoint(
         "min_pixels": 28 * 28,
         "max_pixels": 28 * 28 * 64,
     }
+    if isinstance(config, LightOnOcrConfig):
+        processor = {"patch_size": 14, "size": {"longest_edge": 560}}
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
     return path
 
@@ -181,23 +213,32 @@ def make_prompt(runner: ModelRunner, parts: list) -> Prompt:
         grid = (frames, rows // merge, columns // merge)
         length = int(np.prod(grid))
         config = runner.model_config
-        ids.append(config.vision_start_token_id)
+        ids.append(config.vision_start_token_id if config.uses_mrope else 1)
         placeholders.append(PlaceholderRange(offset=len(ids), length=length, grid=grid))
-        ids += [config.image_token_id] * length + [config.vision_end_token_id]
+        end = config.vision_end_token_id if config.uses_mrope else 2
+        ids += [config.image_token_id] * length + [end]
         pictures.append(part)
     return Prompt(ids, tuple(pictures), tuple(placeholders))
 
 
 def reference_logits(model, runner: ModelRunner, prompt: Prompt) -> torch.Tensor:
     """Transformers' logits [T, vocab] of the whole prompt."""
-    ids = torch.tensor([prompt.ids])
-    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if prompt.pictures:
-        pixel_values, grids = reference_pixels(runner, prompt.pictures)
-        arguments |= {"pixel_values": pixel_values, "image_grid_thw": grids}
-        arguments["mm_token_type_ids"] = (ids == runner.model_config.image_token_id).int()
     with torch.no_grad():
-        return model(**arguments).logits[0]
+        return model(**reference_inputs(runner, prompt)).logits[0]
+
+
+def reference_inputs(runner: ModelRunner, prompt: Prompt) -> dict[str, torch.Tensor]:
+    """A prompt as transformers' models of the family take it."""
+    ids = torch.tensor([prompt.ids])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if not prompt.pictures:
+        return inputs
+    if not runner.model_config.uses_mrope:
+        return inputs | reference_canvases(runner, prompt.pictures)
+    pixel_values, grids = reference_pixels(runner, prompt.pictures)
+    types = (ids == runner.model_config.image_token_id).int()
+    more = {"pixel_values": pixel_values, "image_grid_thw": grids, "mm_token_type_ids": types}
+    return inputs | more
 
 
 def reference_pixels(runner: ModelRunner, pictures) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,6 +253,21 @@ def reference_pixels(runner: ModelRunner, pictures) -> tuple[torch.Tensor, torch
         rows.append(frames.reshape(len(patches), -1))
         grids.append(image_grid(picture, processor))
     return torch.from_numpy(np.concatenate(rows)), torch.tensor(grids)
+
+
+def reference_canvases(runner: ModelRunner, pictures) -> dict[str, torch.Tensor]:
+    """`pixel_values` of pictures padded to one size, and `image_sizes`, as Pixtral takes them."""
+    processor = runner.model_config.processor
+    sizes = [picture.shape[:2] for picture in pictures]
+    canvas = np.zeros((len(sizes), 3, *np.max(sizes, axis=0)), dtype=np.float32)
+    for place, picture, (height, width) in zip(canvas, pictures, sizes, strict=True):
+        rows = as_channels(picture, 3).transpose(2, 0, 1) * np.float32(processor.rescale_factor)
+        mean, std = (
+            np.array(x, dtype=np.float32).reshape(3, 1, 1)
+            for x in (processor.image_mean, processor.image_std)
+        )
+        place[:, :height, :width] = (rows - mean) / std
+    return {"pixel_values": torch.from_numpy(canvas), "image_sizes": torch.tensor(sizes)}
 
 
 @dataclass(frozen=True)
@@ -230,7 +286,11 @@ def make_batch(runner: ModelRunner, chunks: list[Chunk]) -> BatchInput:
     ids, positions, slots, embed_rows, embeds, lens = [], [], [], [], [], []
     for chunk in chunks:
         prompt, base = chunk.prompt, sum(lens)
-        where, _ = mrope_positions(len(prompt.ids), prompt.placeholders)
+        where, _ = (
+            mrope_positions(len(prompt.ids), prompt.placeholders)
+            if runner.model_config.uses_mrope
+            else rope_positions(len(prompt.ids))
+        )
         ids += prompt.ids[chunk.start : chunk.end]
         positions.append(where[:, chunk.start : chunk.end])
         slots += [chunk.blocks[i // size] * size + i % size for i in range(chunk.start, chunk.end)]

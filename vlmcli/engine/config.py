@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.geometry import SmartResizeConfig
+from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -112,11 +112,18 @@ class VisionConfig:
     in_channels: int
     patch_size: int
     temporal_patch_size: int
+    """Frames of a patch; 0 for a tower whose kernel knows pictures alone."""
     merge_size: int
     activation: Activation
     norm_eps: float
     rope_theta: float
     norm: Literal["layer", "rms"] = "layer"
+    has_block_bias: bool = True
+    """Whether the products in the blocks have biases."""
+    has_split_qkv: bool = False
+    """Whether the checkpoint names queries, keys and values separately."""
+    has_axis_frequencies: bool = False
+    """Whether rows and columns turn with frequencies of their own, taken in turns."""
     is_gated: bool = False
     """Whether the MLP is gated, as in the decoder; its activation is silu then."""
     window_cells: int = 0
@@ -144,12 +151,17 @@ class VisionConfig:
 class ProcessorConfig:
     """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
 
-    geometry: SmartResizeConfig
+    geometry: SmartResizeConfig | PixtralConfig
     rescale_factor: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     resample: int
     """Pillow's number of the resampling filter; 3 is bicubic."""
+
+    @property
+    def cell_size(self) -> int:
+        """Patches along the side of the cells in whose order patches are sent; 1 for rows."""
+        return self.geometry.merge_size if isinstance(self.geometry, SmartResizeConfig) else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

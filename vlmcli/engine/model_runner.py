@@ -116,8 +116,8 @@ class ModelRunner:
             indices = [order[i] for i in members]
             patches, grids = pack([images[i].pixels for i in indices], self.model_config.processor)
             tokens = self.model.encode(torch.from_numpy(patches).to(self.device), grids)
-            merge = self.model_config.vision.merge_size**2
-            lengths = [int(np.prod(grid)) // merge for grid in grids]
+            side = self.model_config.vision.merge_size
+            lengths = [t * (h // side) * (w // side) for t, h, w in grids]
             for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
                 out[i] = piece
         return [piece for piece in out if piece is not None]

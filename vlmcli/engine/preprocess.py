@@ -43,10 +43,11 @@ def pad_line(pixels: Pixels, unit: int, fill: int = WHITE) -> Pixels:
 def image_grid(pixels: Pixels, processor: ProcessorConfig) -> Grid:
     """(1, rows, columns) of patches of a picture whose size fits the grid already."""
     height, width = pixels.shape[:2]
-    geometry = processor.geometry
-    assert height % geometry.factor == 0, f"height {height} is no multiple of {geometry.factor}"
-    assert width % geometry.factor == 0, f"width {width} is no multiple of {geometry.factor}"
-    return 1, height // geometry.patch_size, width // geometry.patch_size
+    size = processor.geometry.patch_size
+    unit = size * processor.cell_size
+    assert height % unit == 0, f"height {height} is no multiple of {unit}"
+    assert width % unit == 0, f"width {width} is no multiple of {unit}"
+    return 1, height // size, width // size
 
 
 def patchify(pixels: Pixels, patch_size: int, merge_size: int) -> Pixels:
@@ -97,6 +98,6 @@ def as_channels(pixels: Pixels, channels: int) -> Pixels:
 
 def pack(images: Sequence[Pixels], processor: ProcessorConfig) -> tuple[Pixels, list[Grid]]:
     """Patches of several pictures of one kind (all grey or all colour), one behind the other."""
-    geometry = processor.geometry
-    patches = [patchify(image, geometry.patch_size, geometry.merge_size) for image in images]
+    size, cell = processor.geometry.patch_size, processor.cell_size
+    patches = [patchify(image, size, cell) for image in images]
     return np.concatenate(patches), [image_grid(image, processor) for image in images]

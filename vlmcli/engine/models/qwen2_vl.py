@@ -21,7 +21,12 @@ from vlmcli.engine.config import (
     TextConfig,
     VisionConfig,
 )
-from vlmcli.engine.geometry import ImageGeometry, SmartResizeConfig, qwen2_vl
+from vlmcli.engine.geometry import (
+    ImageGeometry,
+    PixtralConfig,
+    SmartResizeConfig,
+    qwen2_vl,
+)
 from vlmcli.engine.kv_cache import KVCache
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.decoder import Decoder, StepInputs
@@ -97,7 +102,7 @@ class VisionTower(nn.Module):
         if self.pos_embed is not None:
             x.add_(self.pos_embed(places, grids))
         rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
-        cu_seqlens = _frame_ends(grids)
+        cu_seqlens = frame_ends(grids)
         if self.config.window_cells:
             return self._forward_windows(x, rope, grids, cu_seqlens)
         taps = iter(self.deepstack_merger_list)
@@ -135,13 +140,18 @@ class Qwen2VL(nn.Module):
 
     def __init__(self, config: ModelConfig, ops: Ops, *, adjacent: bool) -> None:
         super().__init__()
-        self.visual = VisionTower(config.vision, config.processor, ops, adjacent=adjacent)
+        self.visual = self.make_tower(config, ops, adjacent=adjacent)
         self.model = Decoder(config.text, ops, adjacent=adjacent)
         self.lm_head = (
             None
             if config.text.tie_word_embeddings
             else Linear(config.text.hidden_size, config.text.vocab_size, bias=False)
         )
+
+    @staticmethod
+    def make_tower(config: ModelConfig, ops: Ops, *, adjacent: bool) -> nn.Module:
+        """The vision half; families with another one say so here."""
+        return VisionTower(config.vision, config.processor, ops, adjacent=adjacent)
 
     def encode(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """Visual tokens of several images, [tokens, hidden], one image behind the other."""
@@ -206,16 +216,22 @@ def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfi
     """A preprocessor_config.json; what it leaves out takes the defaults of transformers."""
     size = raw.get("size") or {}
     default = SmartResizeConfig()
+    geometry = SmartResizeConfig(
+        patch_size=int(raw.get("patch_size", vision.patch_size)),
+        merge_size=int(raw.get("merge_size", vision.merge_size)),
+        temporal_patch_size=int(raw.get("temporal_patch_size", vision.temporal_patch_size)),
+        min_pixels=int(raw.get("min_pixels") or size.get("shortest_edge") or default.min_pixels),
+        max_pixels=int(raw.get("max_pixels") or size.get("longest_edge") or default.max_pixels),
+    )
+    return parse_pixels(raw, geometry)
+
+
+def parse_pixels(
+    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig
+) -> ProcessorConfig:
+    """What a preprocessor_config.json says of pixel values, beside a geometry known already."""
     return ProcessorConfig(
-        geometry=SmartResizeConfig(
-            patch_size=int(raw.get("patch_size", vision.patch_size)),
-            merge_size=int(raw.get("merge_size", vision.merge_size)),
-            temporal_patch_size=int(raw.get("temporal_patch_size", vision.temporal_patch_size)),
-            min_pixels=int(
-                raw.get("min_pixels") or size.get("shortest_edge") or default.min_pixels
-            ),
-            max_pixels=int(raw.get("max_pixels") or size.get("longest_edge") or default.max_pixels),
-        ),
+        geometry=geometry,
         rescale_factor=float(raw.get("rescale_factor", 1 / 255)),
         image_mean=tuple(float(x) for x in raw.get("image_mean", _CLIP_MEAN)),
         image_std=tuple(float(x) for x in raw.get("image_std", _CLIP_STD)),
@@ -239,6 +255,7 @@ def canonical_name(name: str) -> str | None:
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:
     """Resized size, grid and token count of a picture of `width` × `height` pixels."""
+    assert isinstance(processor.geometry, SmartResizeConfig)
     return qwen2_vl(width, height, processor.geometry)
 
 
@@ -300,7 +317,7 @@ def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
     )
 
 
-def _frame_ends(grids: Sequence[Grid]) -> npt.NDArray[np.int32]:
+def frame_ends(grids: Sequence[Grid]) -> npt.NDArray[np.int32]:
     """Cumulative patch counts; every frame attends within itself."""
     lens = [height * width for frames, height, width in grids for _ in range(frames)]
     return np.cumsum([0, *lens], dtype=np.int32)

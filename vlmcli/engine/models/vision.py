@@ -56,15 +56,11 @@ class PatchEmbed(Layer):
         self.std = nn.Buffer(std, persistent=False)
 
     def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
-        """The one kernel, [hidden, channels, frames, size, size]."""
+        """The one kernel, [hidden, channels, frames, size, size], or without frames."""
         config = self.config
-        shape = (
-            config.hidden_size,
-            config.in_channels,
-            config.temporal_patch_size,
-            config.patch_size,
-            config.patch_size,
-        )
+        frames = (config.temporal_patch_size,) if config.temporal_patch_size else ()
+        size = config.patch_size
+        shape = (config.hidden_size, config.in_channels, *frames, size, size)
         yield f"{name}.proj.weight", WeightSlot(shape, self._fill)
         if self.bias is not None:
             yield f"{name}.proj.bias", copy_slot(self.bias)
@@ -80,7 +76,7 @@ class PatchEmbed(Layer):
         return linear(pixels.to(dtype), self.colour, self.bias)
 
     def _fill(self, kernel: Tensor) -> None:
-        frames = kernel.float().sum(dim=2)
+        frames = kernel.float().sum(dim=2) if kernel.ndim == 5 else kernel.float()
         self.colour.copy_(frames.flatten(1))
         area = self.grey.shape[1]
         mean, std = (x.cpu()[::area].view(1, -1, 1, 1) for x in (self.mean, self.std))
@@ -96,14 +92,19 @@ class VisionAttention(nn.Module):
         super().__init__()
         self.ops, self.adjacent, self.num_heads = ops, adjacent, config.num_heads
         self.head_dim, self.scale = config.head_dim, config.head_dim**-0.5
-        size = config.hidden_size
-        order = None
-        if adjacent:
-            heads = adjacent_order(config.num_heads, config.head_dim)
+        size, has_bias = config.hidden_size, config.has_block_bias
+        heads = adjacent_order(config.num_heads, config.head_dim) if adjacent else None
+        parts: tuple[Part, ...] = (
+            Part("q_proj", size, heads),
+            Part("k_proj", size, heads),
+            Part("v_proj", size),
+        )
+        if not config.has_split_qkv:
             values = torch.arange(2 * size, 3 * size, device="cpu")
-            order = torch.cat((heads, heads + size, values))
-        self.qkv = PackedLinear(size, (Part("qkv", 3 * size, order),), bias=True)
-        self.proj = Linear(size, size)
+            order = None if heads is None else torch.cat((heads, heads + size, values))
+            parts = (Part("qkv", 3 * size, order),)
+        self.qkv = PackedLinear(size, parts, bias=has_bias)
+        self.proj = Linear(size, size, bias=has_bias)
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
@@ -160,7 +161,7 @@ class VisionBlock(nn.Module):
         self.attn = VisionAttention(config, ops, adjacent=adjacent)
         self.norm2 = vision_norm(config, ops)
         self.mlp = (
-            GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=True)
+            GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=config.has_block_bias)
             if config.is_gated
             else VisionMLP(config)
         )
@@ -178,8 +179,11 @@ class VisionRotary(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
-        frequencies = inverse_frequencies(config.rope_theta, config.head_dim // 2)
-        self.frequencies = nn.Buffer(frequencies, persistent=False)
+        if config.has_axis_frequencies:
+            frequencies = inverse_frequencies(config.rope_theta, config.head_dim).view(-1, 2).t()
+        else:
+            frequencies = inverse_frequencies(config.rope_theta, config.head_dim // 2)
+        self.frequencies = nn.Buffer(frequencies.contiguous(), persistent=False)
 
     def forward(self, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[N, 2] rows and columns of patches to cos and sin, each [N, head_dim/2]."""

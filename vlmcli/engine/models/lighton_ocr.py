@@ -1,0 +1,252 @@
+"""LightOnOCR: a Pixtral tower, a projector that merges 2 × 2 patches, a Qwen3 decoder.
+
+Covers checkpoints of transformers' `lighton_ocr` type (LightOnOCR-1B). Odd rows or columns of
+patches at the edge are seen by the others and then dropped, as the published projector does it.
+Agrawal et al. 2024, "Pixtral 12B", arXiv 2410.07073, section 2.2, for the tower.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from vlmcli.engine.config import (
+    ModelConfig,
+    ProcessorConfig,
+    RopeConfig,
+    TextConfig,
+    VisionConfig,
+)
+from vlmcli.engine.geometry import LIGHTON_OCR, ImageGeometry, PixtralConfig, pixtral
+from vlmcli.engine.layers import Layer, Linear, WeightSlot, parameter
+from vlmcli.engine.models.qwen2_vl import Qwen2VL, frame_ends, parse_pixels
+from vlmcli.engine.models.vision import (
+    Grid,
+    PatchEmbed,
+    VisionBlock,
+    VisionRMSNorm,
+    VisionRotary,
+    patch_places,
+)
+from vlmcli.errors import ModelError
+from vlmcli.kernels import Ops
+from vlmcli.kernels.linear import linear
+
+CHAT = (
+    "<|im_start|>system<|im_end|>\n<|im_start|>user\n",
+    "{question}<|im_end|>\n<|im_start|>assistant\n",
+)
+_NAMES = tuple(
+    (re.compile(pattern), ours)
+    for pattern, ours in (
+        (r"^model\.language_model\.", "model."),
+        (r"^(?:model\.)?vision_projection\.", "visual.merger."),
+        (r"^(?:model\.)?vision_encoder\.patch_conv\.", "visual.patch_embed.proj."),
+        (r"^(?:model\.)?vision_encoder\.transformer\.layers\.", "visual.blocks."),
+        (r"^(?:model\.)?vision_encoder\.", "visual."),
+        (r"^(visual\.blocks\.\d+)\.attention_norm\.", r"\1.norm1."),
+        (r"^(visual\.blocks\.\d+)\.ffn_norm\.", r"\1.norm2."),
+        (r"^(visual\.blocks\.\d+)\.feed_forward\.", r"\1.mlp."),
+        (r"^(visual\.blocks\.\d+)\.attention\.o_proj\.", r"\1.attn.proj."),
+        (r"^(visual\.blocks\.\d+)\.attention\.", r"\1.attn."),
+    )
+)
+
+
+class MergingLayer(Layer):
+    """One product over the patches of a cell; the checkpoint's columns go channel by channel."""
+
+    def __init__(self, width: int, merge_size: int) -> None:
+        super().__init__()
+        self.width, self.cell = width, merge_size**2
+        self.weight = parameter(width, self.cell * width)
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The weight, its columns brought into the order of patches."""
+        yield f"{name}.weight", WeightSlot(tuple(self.weight.shape), self._fill)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, cell · width] to [tokens, width]."""
+        return linear(x, self.weight, None)
+
+    def _fill(self, value: Tensor) -> None:
+        by_patch = value.view(self.width, self.width, self.cell).transpose(1, 2)
+        self.weight.copy_(by_patch.reshape(self.weight.shape))
+
+
+class Projector(nn.Module):
+    """Norm, merging, and an MLP to the decoder's width."""
+
+    def __init__(self, config: VisionConfig, norm_eps: float, ops: Ops) -> None:
+        super().__init__()
+        self.merge_size = config.merge_size
+        self.norm = VisionRMSNorm(config.hidden_size, norm_eps, ops)
+        merging = MergingLayer(config.hidden_size, config.merge_size)
+        self.patch_merger = nn.ModuleDict({"merging_layer": merging})
+        self.linear_1 = Linear(config.hidden_size, config.out_hidden_size, bias=False)
+        self.linear_2 = Linear(config.out_hidden_size, config.out_hidden_size, bias=False)
+
+    def forward(self, x: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """[N, hidden] of images with these grids to [tokens, out_hidden]."""
+        cells = torch.from_numpy(cell_members(grids, self.merge_size)).to(x.device)
+        merged = self.norm(x).index_select(0, cells.view(-1)).view(len(cells), -1)
+        merged = self.patch_merger["merging_layer"](merged)
+        tokens: Tensor = self.linear_2(self.linear_1.activated(merged, "gelu"))
+        return tokens
+
+
+class PixtralTower(nn.Module):
+    """Patches of several images, row by row, to visual tokens."""
+
+    def __init__(self, config: ModelConfig, ops: Ops, *, adjacent: bool) -> None:
+        super().__init__()
+        vision = config.vision
+        self.patch_embed = PatchEmbed(vision, config.processor)
+        self.ln_pre = VisionRMSNorm(vision.hidden_size, vision.norm_eps, ops)
+        self.rotary = VisionRotary(vision)
+        self.blocks = nn.ModuleList(
+            VisionBlock(vision, ops, adjacent=adjacent) for _ in range(vision.num_layers)
+        )
+        self.merger = Projector(vision, config.text.rms_norm_eps, ops)
+
+    def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """[N, channels · size²] uint8 of images with the given grids to [tokens, out_hidden]."""
+        x = self.ln_pre(self.patch_embed(patches))
+        places = np.concatenate([patch_places(grid, 1) for grid in grids])
+        rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
+        cu_seqlens = frame_ends(grids)
+        for block in self.blocks:
+            x = block(x, rope, cu_seqlens)
+        tokens: Tensor = self.merger(x, grids)
+        return tokens
+
+
+class LightOnOcr(Qwen2VL):
+    """The whole model: another tower in the frame of Qwen2-VL."""
+
+    @staticmethod
+    def make_tower(config: ModelConfig, ops: Ops, *, adjacent: bool) -> nn.Module:
+        """The vision half."""
+        return PixtralTower(config, ops, adjacent=adjacent)
+
+
+def cell_members(grids: Sequence[Grid], merge_size: int) -> npt.NDArray[np.int64]:
+    """[tokens, merge_size²] patches of each merged cell; patches go row by row, image by image."""
+    members, first = [], 0
+    for frames, height, width in grids:
+        rows, columns = height // merge_size, width // merge_size
+        index = first + np.arange(frames * height * width).reshape(frames, height, width)
+        kept = index[:, : rows * merge_size, : columns * merge_size]
+        cells = kept.reshape(frames, rows, merge_size, columns, merge_size)
+        members.append(cells.transpose(0, 1, 3, 2, 4).reshape(-1, merge_size**2))
+        first += index.size
+    return np.concatenate(members)
+
+
+def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
+    """A `lighton_ocr` config.json made typed.
+
+    Raises:
+        ModelError: a key is missing or has a value that this family file does not know.
+    """
+    try:
+        text = _parse_text(raw, raw["text_config"])
+        return ModelConfig(
+            model_type="lighton_ocr",
+            text=text,
+            vision=_parse_vision(raw["vision_config"], raw, text.hidden_size),
+            processor=_parse_processor(processor, raw),
+            image_token_id=int(raw.get("image_token_id", 151655)),
+            vision_start_token_id=-1,
+            vision_end_token_id=-1,
+            eos_token_ids=(),
+            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+        )
+    except KeyError as error:
+        raise ModelError(f"config.json of a lighton_ocr model lacks {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"config.json of a lighton_ocr model has a bad value: {error}") from error
+
+
+def canonical_name(name: str) -> str | None:
+    """Our name of a checkpoint tensor; None for one that carries no weight."""
+    for pattern, ours in _NAMES:
+        name = pattern.sub(ours, name)
+    return name
+
+
+def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:
+    """Resized size, grid and token count of a picture of `width` × `height` pixels."""
+    assert isinstance(processor.geometry, PixtralConfig)
+    return pixtral(width, height, processor.geometry)
+
+
+def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
+    rope = text.get("rope_parameters") or {}
+    if rope.get("rope_type", "default") != "default" or text.get("attention_bias"):
+        raise ModelError("scaled rotary embeddings or biases in a lighton_ocr decoder")
+    heads = int(text["num_attention_heads"])
+    return TextConfig(
+        hidden_size=int(text["hidden_size"]),
+        num_layers=int(text["num_hidden_layers"]),
+        num_heads=heads,
+        num_kv_heads=int(text.get("num_key_value_heads") or heads),
+        head_dim=int(text.get("head_dim", 128)),
+        intermediate_size=int(text["intermediate_size"]),
+        vocab_size=int(text["vocab_size"]),
+        rms_norm_eps=float(text.get("rms_norm_eps", 1e-6)),
+        max_position_embeddings=int(text.get("max_position_embeddings", 40960)),
+        rope=RopeConfig(theta=float(rope.get("rope_theta") or text.get("rope_theta") or 1e6)),
+        qkv_bias=False,
+        qk_norm=True,
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", True)),
+    )
+
+
+def _parse_vision(vision: dict[str, Any], raw: dict[str, Any], out_size: int) -> VisionConfig:
+    activation = vision.get("hidden_act", "gelu")
+    if activation not in ("silu", "swish"):
+        raise ModelError(f"activation {activation!r} of a pixtral tower is not supported")
+    width, heads = int(vision["hidden_size"]), int(vision["num_attention_heads"])
+    if int(vision.get("head_dim") or width // heads) * heads != width:
+        raise ModelError("heads of a pixtral tower that do not cover its width are not supported")
+    rope = vision.get("rope_parameters") or {}
+    return VisionConfig(
+        hidden_size=width,
+        num_layers=int(vision["num_hidden_layers"]),
+        num_heads=heads,
+        intermediate_size=int(vision["intermediate_size"]),
+        out_hidden_size=out_size,
+        in_channels=int(vision.get("num_channels", 3)),
+        patch_size=int(vision.get("patch_size", 14)),
+        temporal_patch_size=0,
+        merge_size=int(raw.get("spatial_merge_size", 2)),
+        activation="silu",
+        norm_eps=1e-5,
+        rope_theta=float(rope.get("rope_theta") or vision.get("rope_theta") or 10000.0),
+        norm="rms",
+        has_block_bias=False,
+        has_split_qkv=True,
+        has_axis_frequencies=True,
+        is_gated=True,
+    )
+
+
+def _parse_processor(processor: dict[str, Any], raw: dict[str, Any]) -> ProcessorConfig:
+    patch_size = int(raw["vision_config"].get("patch_size", LIGHTON_OCR.patch_size))
+    align = processor.get("patch_size", patch_size)
+    if isinstance(align, dict):
+        align = align["height"]
+    size = processor.get("size") or {}
+    geometry = PixtralConfig(
+        patch_size=patch_size,
+        merge_size=int(raw.get("spatial_merge_size", 2)),
+        longest_edge=int(size.get("longest_edge", LIGHTON_OCR.longest_edge)),
+        align=int(align),
+        has_breaks=False,
+    )
+    return parse_pixels(processor, geometry)
