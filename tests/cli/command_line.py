@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,35 @@ class Cli:
             env=self.environment(fake),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )
+
+
+class Shell:
+    """Runs commands as a document shows them: in a folder with the samples and a `vlmcli`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(ROOT / "samples", folder / "samples")
+        command = folder / "bin" / "vlmcli"
+        command.parent.mkdir()
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vlmcli "$@"\n')
+        command.chmod(0o755)
+        env = Cli(folder).environment(XDG_CACHE_HOME=str(folder / "cache"))
+        paths = [str(command.parent), str(Path(sys.executable).parent), env["PATH"]]
+        self.environment = env | {"PATH": os.pathsep.join(paths)}
+
+    def __call__(self, block: str) -> str:
+        """Run some lines, the first failure of which ends them, and give what they print."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, (block, done.stderr)
+        return done.stdout
 
 
 class RealCli(Cli):

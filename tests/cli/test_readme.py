@@ -1,15 +1,10 @@
 """The README is true: its commands run, in order, beside the samples; its links lead somewhere."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from command_line import ROOT, Cli
+from command_line import ROOT, Shell
 
 from vlmcli.errors import ExitCode
 
@@ -26,41 +21,19 @@ def test_the_first_commands_are_targets_of_make():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def shell(tmp_path_factory):
     """A folder with the samples and a `vlmcli` in its PATH."""
-    folder = tmp_path_factory.mktemp("readme")
-    shutil.copytree(ROOT / "samples", folder / "samples")
-    command = folder / "bin" / "vlmcli"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vlmcli "$@"\n')
-    command.chmod(0o755)
-    return folder
+    return Shell(tmp_path_factory.mktemp("readme"))
 
 
 @pytest.fixture(scope="module")
-def outputs(folder):
+def outputs(shell):
     """What each block prints, run one after the other."""
-    environment = Cli(folder).environment()
-    environment["PATH"] = os.pathsep.join(
-        [str(folder / "bin"), str(Path(sys.executable).parent), environment["PATH"]]
-    )
-    printed = []
-    for block in BLOCKS[1:]:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, (block, done.stderr)
-        printed.append(done.stdout)
-    return printed
+    return [shell(block) for block in BLOCKS[1:]]
 
 
-def test_every_command_runs(folder, outputs):
+def test_every_command_runs(shell, outputs):
+    folder = shell.folder
     assert len(outputs) == 6
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
@@ -88,18 +61,12 @@ def test_exit_codes_are_those_of_the_program():
     assert codes == sorted(ExitCode)
 
 
-def test_options_are_those_of_the_program(folder):
-    done = subprocess.run(
-        [folder / "bin/vlmcli", "ocr", "--help"],
-        env=Cli(folder).environment() | {"COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_options_are_those_of_the_program(shell):
+    said = shell("COLUMNS=200 vlmcli ocr --help")
     table = README[README.index("## Options") : README.index("## What it does not")]
     options = set(re.findall(r"`(--?[a-z-]+)", table))
     assert len(options) > 8
-    assert not [option for option in options if not re.search(rf"{option}\b", done.stdout)]
+    assert not [option for option in options if not re.search(rf"{option}\b", said)]
 
 
 @pytest.mark.parametrize("file", LINKING, ids=lambda file: file.name)
