@@ -33,6 +33,16 @@ _KIND_WEIGHTS: dict[str, dict[Kind, float]] = {
     "typescript": {"typewriter": 0.96, "mono": 0.04},
     "low": {"typewriter": 0.50, "serif": 0.28, "sans": 0.18, "narrow": 0.04},
 }
+# Designs like those of the books that get scanned: they come three times as often in "print".
+_BOOKISH = frozenset(
+    (
+        *("Old Standard TT", "Caslon", "Baskervald ADF", "CMU Serif", "Latin Modern Roman"),
+        *("Junicode", "Linux Libertine", "URW Bookman", "EB Garamond", "Charis SIL", "FreeSerif"),
+    )
+)
+_TYPED = str.maketrans(
+    {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "—": "--", "–": "-", "…": "...", "•": "*"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +88,7 @@ class LineGenerator:
                 profile or rng.choices(list(_PROFILE_WEIGHTS), list(_PROFILE_WEIGHTS.values()))[0]
             )
             face = self._face(damage)
-            text = self._text.draw(rng.randint(1, longest), kind)
+            text = typed_text(self._text.draw(_length(rng, longest), kind), face)
             if all(has_glyph(face.path, character) for character in set(text)):
                 line = self._render(text, face, damage)
                 if line is not None:
@@ -91,7 +101,9 @@ class LineGenerator:
         kinds: Sequence[Kind] = tuple(weights) or tuple(self._families)
         kind = rng.choices(kinds, [weights.get(k, 1.0) for k in kinds])[0]
         faces = self._families[kind]
-        chosen = faces[rng.choice(sorted(faces))]
+        families = sorted(faces)
+        old = [3.0 if profile == "print" and name in _BOOKISH else 1.0 for name in families]
+        chosen = faces[rng.choices(families, old)[0]]
         if rng.random() < (
             0.8 if kind == "typewriter" else 0.6
         ):  # books and letters are mostly upright and regular
@@ -103,8 +115,8 @@ class LineGenerator:
 
     def _render(self, text: str, face: Face, profile: str) -> SyntheticLine | None:
         rng = self._random
-        size = rng.choice((18, 22, 26, 30, 34, 38, 44))
-        shaped = rng.random() < 0.3
+        size = rng.choice((18, 22, 26, 30, 34, 38, 44, 52))
+        shaped = rng.random() < 0.4
         font = open_face(face.path, size, shaped)
         features = ["onum"] if shaped and face.path is not None and rng.random() < 0.5 else None
         typed = face.kind == "typewriter" and rng.random() < 0.7
@@ -124,15 +136,15 @@ class LineGenerator:
         if width < 2:
             return None
         top, bottom = self._extent(text, font)
-        margin = rng.uniform(0.05, 0.7) * size
-        canvas_width = math.ceil(width + margin + rng.uniform(0.05, 0.7) * size)
+        margin = self._side() * size
+        canvas_width = math.ceil(width + margin + self._side() * size)
         height = math.ceil(bottom - top)
         image = Image.new("L", (canvas_width, height), 255)
         pen = ImageDraw.Draw(image)
         split = spread != 0.0 or thin != 0.0
         origin = (margin, -top)
         self._write(pen, text, places, origin, font, typed=typed, split=split, features=features)
-        self._neighbours(pen, text, (margin, -top), font, 0.25 if typed else 0.15)
+        self._neighbours(pen, text, (margin, -top), font, 0.08)
         if rng.random() < 0.04:
             row = bottom - top - rng.uniform(0.1, 0.25) * size
             pen.line((margin, row, margin + width, row), fill=0, width=max(1, size // 14))
@@ -147,13 +159,18 @@ class LineGenerator:
     def _extent(self, text: str, font: ImageFont.FreeTypeFont) -> tuple[float, float]:
         """Top and bottom of the crop in the font's coordinates (0 is the ascender line)."""
         rng = self._random
-        _, top, _, bottom = font.getbbox(text if rng.random() < 0.35 else text + "Hgf")
+        _, top, _, bottom = font.getbbox(text if rng.random() < 0.6 else text + "Hgf")
         size = float(font.size)
         if bottom - top < 0.45 * size:  # a dash or a dot: no line finder crops that closely
             top, bottom = font.getbbox("x")[1] - 0.2 * size, font.getbbox("x")[3] + 0.1 * size
-        # Crops as line finders make them, and looser ones where lines are closely set.
-        most = 0.24 if rng.random() < 0.8 else 0.48
-        return top - rng.uniform(0.0, most) * size, bottom + rng.uniform(0.0, most) * size
+        # The finder leaves 0.13 letter sizes, some 0.07 em; more where its box is loose.
+        most = 0.15 if rng.random() < 0.85 else 0.4
+        return top - rng.uniform(0.01, most) * size, bottom + rng.uniform(0.01, most) * size
+
+    def _side(self) -> float:
+        """White before or behind the line in em; the finder leaves 0.4 letter sizes."""
+        rng = self._random
+        return rng.uniform(0.12, 0.36) if rng.random() < 0.85 else rng.uniform(0.02, 0.7)
 
     def _write(
         self,
@@ -215,15 +232,26 @@ class LineGenerator:
     def _to_height(self, picture: Picture) -> NDArray[np.uint8]:
         rng = self._random
         height, width = picture.shape
-        new_width = max(10, round(width * LINE_HEIGHT / height * rng.uniform(0.86, 1.1)))
-        shrinks = height >= LINE_HEIGHT
-        way = cv2.INTER_AREA if shrinks and rng.random() < 0.75 else cv2.INTER_LINEAR
-        if not shrinks and rng.random() < 0.5:
-            way = cv2.INTER_CUBIC
-        scaled = cv2.resize(picture, (new_width, LINE_HEIGHT), interpolation=way)
-        if rng.random() < 0.85:
-            scaled = levels(scaled)
+        new_width = max(10, round(width * LINE_HEIGHT / height * rng.uniform(0.88, 1.1)))
+        # As the finder crops: near the page's resolution, evened there, then averaged.
+        fine = max(1, round(height / LINE_HEIGHT))
+        way = cv2.INTER_CUBIC if height < 0.8 * LINE_HEIGHT else cv2.INTER_LINEAR
+        shape = (new_width * fine, LINE_HEIGHT * fine)
+        strip = cv2.resize(picture, shape, interpolation=way).astype(np.float32)
+        if rng.random() < 0.95:
+            strip = levels(strip)
+        scaled = cv2.resize(strip, (new_width, LINE_HEIGHT), interpolation=cv2.INTER_AREA)
         return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def typed_text(text: str, face: Face) -> str:
+    """The text as the face's machine can type it: no slanted quotes, no long dashes."""
+    return text.translate(_TYPED) if face.kind == "typewriter" else text
+
+
+def _length(rng: random.Random, longest: int) -> int:
+    """Characters of a line: printed lines are rather long, cells and headings short."""
+    return rng.randint(1, longest) if rng.random() < 0.5 else rng.randint(longest // 2, longest)
 
 
 def _layout(

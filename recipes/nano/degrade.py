@@ -161,17 +161,17 @@ def low_resolution(picture: Picture, rng: Rng) -> Picture:
 def levels(picture: Picture) -> Picture:
     """Even paper and full ink, as the line finder of `vlmcli` hands its crops to the model.
 
-    Paper is the 80th percentile of each stretch two heights wide and becomes 250, the darkest
-    2 % become 25, the gain is at most 4.
+    Paper is the 80th percentile of each stretch two heights wide and becomes 255, the darkest
+    2 % become 0, the gain is at most 4.
     """
     height, width = picture.shape
     starts = range(0, width, 2 * height)
-    papers = [float(np.percentile(picture[:, at : at + 2 * height], 80)) for at in starts]
+    papers = [float(np.percentile(picture[::2, at : at + 2 * height : 2], 80)) for at in starts]
     centres = [min(at + height, width - 1) for at in starts]
     paper = np.maximum(np.interp(np.arange(width), centres, papers), 16.0)
     flat = np.minimum(np.clip(picture, 0, 255) * (255.0 / paper)[None, :], 255.0)
-    gain = min(225.0 / max(255.0 - float(np.percentile(flat, 2)), 1.0), 4.0)
-    return np.clip(250.0 - (255.0 - flat) * gain, 0, 255).astype(np.float32)
+    gain = min(255.0 / max(255.0 - float(np.percentile(flat[::2, ::2], 2)), 1.0), 4.0)
+    return np.clip(255.0 - (255.0 - flat) * gain, 0, 255).astype(np.float32)
 
 
 Step = tuple[float, Callable[[Picture, Rng], Picture]]

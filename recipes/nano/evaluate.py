@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from data import LINE_HEIGHT, LineGenerator, SyntheticLine, pack
 from export import load_checkpoint, load_into
+from measures import auroc, calibration_error, edit_distance
 from model import BLANK, END, Nano, normalise, pad_draft
 from objective import greedy_drafts
 from torch import Tensor
@@ -62,16 +63,6 @@ class Score:
     exact: float
     auroc: float
     ece: float
-
-
-def edit_distance(first: str, second: str) -> int:
-    """Levenshtein distance, by rows of the usual table (Wagner and Fischer, 1974)."""
-    row = list(range(len(second) + 1))
-    for i, a in enumerate(first, 1):
-        before, row[0] = row[0], i
-        for j, b in enumerate(second, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
-    return row[-1]
 
 
 @torch.no_grad()
@@ -128,33 +119,6 @@ def read(model: Nano, lines: Sequence[np.ndarray]) -> list[Reading]:
         written, confidence = write_line(model, tokens, draft)
         results.append(Reading(draft=draft, line=written, confidence=confidence))
     return results
-
-
-def auroc(confidences: Sequence[float], wrong: Sequence[bool]) -> float:
-    """Chance that a wrong line has less confidence than a right one (Mann and Whitney, 1947)."""
-    bad = [c for c, is_wrong in zip(confidences, wrong, strict=True) if is_wrong]
-    good = [c for c, is_wrong in zip(confidences, wrong, strict=True) if not is_wrong]
-    if not bad or not good:
-        return float("nan")
-    wins = sum((g > b) + 0.5 * (g == b) for b in bad for g in good)
-    return wins / (len(bad) * len(good))
-
-
-def calibration_error(
-    confidences: Sequence[float], right: Sequence[float], bins: int = 10
-) -> float:
-    """Expected calibration error: |confidence - share right| over equal bins, by their size."""
-    total = 0.0
-    for low in range(bins):
-        inside = [
-            (c, r)
-            for c, r in zip(confidences, right, strict=True)
-            if low / bins < c <= (low + 1) / bins or (low == 0 and c == 0)
-        ]
-        if inside:
-            gap = sum(c for c, _ in inside) - sum(r for _, r in inside)
-            total += abs(gap)
-    return total / max(1, len(confidences))
 
 
 def score(model: Nano, lines: Sequence[tuple[np.ndarray, str]]) -> Score:

@@ -22,6 +22,7 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
+from attention import attend
 from torch import Tensor, nn
 
 IMAGE, VISION_START, VISION_END, END, BLANK, DRAFT_END = 256, 257, 258, 259, 260, 262
@@ -67,7 +68,7 @@ class _VisionAttention(nn.Module):
         qkv = self.qkv(x).view(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
         query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
-        mixed = F.scaled_dot_product_attention(query, key, value.contiguous())
+        mixed = attend(query, key, value.contiguous())
         return cast(Tensor, self.proj(mixed.transpose(1, 2).reshape(batch, count, width)))
 
 

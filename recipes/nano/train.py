@@ -15,6 +15,7 @@ import multiprocessing
 import queue
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -50,14 +51,23 @@ STAGES = (
 )
 
 
-def stage_at(fraction: float) -> Stage:
+# For a run that goes on from a trained model (--init).
+CONTINUED = (
+    Stage(until=0.30, mode="read", longest=60),
+    Stage(until=0.75, mode="joint", longest=72),
+    Stage(until=1.00, mode="joint", longest=90),
+)
+
+
+def stage_at(fraction: float, stages: Sequence[Stage] = STAGES) -> Stage:
     """The stage that holds at `fraction` of the budget."""
-    return next((stage for stage in STAGES if fraction < stage.until), STAGES[-1])
+    return next((stage for stage in stages if fraction < stage.until), stages[-1])
 
 
-def learning_rate(peak: float, step: int, fraction: float) -> float:
-    """Warm-up over 150 steps, flat, then linear to nothing over the last 85 % of the budget."""
-    return peak * min(1.0, (step + 1) / 150) * min(1.0, max(0.0, 1.0 - fraction) / 0.85 + 0.002)
+def learning_rate(peak: float, step: int, fraction: float, flat: float = 0.15) -> float:
+    """Warm-up over 150 steps, flat until `flat` of the budget, then linear to nothing."""
+    left = min(1.0, max(0.0, 1.0 - fraction) / (1.0 - flat) + 0.002)
+    return peak * min(1.0, (step + 1) / 150) * left
 
 
 class Average:
@@ -145,12 +155,9 @@ def build_run(args: argparse.Namespace) -> Run:
     return run
 
 
-def train_step(
-    run: Run, batch: Batch, mode: Mode, peak: float, fraction: float
-) -> dict[str, float]:
+def train_step(run: Run, batch: Batch, mode: Mode, rate: float) -> dict[str, float]:
     """One optimiser step; returns the losses in nats."""
     for group in run.optimiser.param_groups:
-        rate = learning_rate(peak, run.step, fraction)
         group["lr"] = 1.5 * rate if mode == "write" else rate  # the decoder alone bears more
     device = next(run.model.parameters()).device
     chance = torch.Generator().manual_seed(run.seed * 1_000_003 + run.step)
@@ -181,8 +188,9 @@ def train(run: Run, args: argparse.Namespace) -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     budget = args.minutes * 60
+    stages, flat = (CONTINUED, 0.4) if args.init else (STAGES, 0.15)
     context = multiprocessing.get_context("spawn")
-    longest = context.Value("i", stage_at(run.seconds / budget).longest)
+    longest = context.Value("i", stage_at(run.seconds / budget, stages).longest)
     inbox: multiprocessing.Queue[Batch] = context.Queue(12)
     seed = run.seed + 7919 * (run.resumes + 1)
     worker = context.Process(
@@ -196,9 +204,10 @@ def train(run: Run, args: argparse.Namespace) -> None:
         with (out / "log.jsonl").open("a", encoding="utf-8") as log:
             while run.seconds < budget:
                 fraction = run.seconds / budget
-                stage = stage_at(fraction)
+                stage = stage_at(fraction, stages)
                 longest.value = stage.longest
-                values = train_step(run, batch, stage.mode, args.peak, fraction)
+                rate = learning_rate(args.peak, run.step, fraction, flat)
+                values = train_step(run, batch, stage.mode, rate)
                 batch = _next(inbox, worker)
                 for name, value in values.items():
                     smooth[name] = 0.97 * smooth.get(name, value) + 0.03 * value
@@ -234,7 +243,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, required=True, help="training time in all")
     parser.add_argument("--out", required=True, help="folder for checkpoint.pt and log.jsonl")
     parser.add_argument("--resume", action="store_true", help="go on from OUT/checkpoint.pt")
-    parser.add_argument("--init", help="Hugging Face folder to start from")
+    parser.add_argument("--init", help="exported folder to go on from; also with --resume")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=2)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 RECIPE = Path(__file__).parents[2] / "recipes" / "nano"
 MODULES = (
     *("fonts", "records", "text", "degrade", "data", "model", "objective", "export"),
-    *("evaluate", "compare", "train"),
+    *("attention", "measures", "pages", "evaluate", "compare", "train"),
 )
 TINY = {"vision_depth": 1, "depth": 1, "vision_width": 48, "vision_heads": 3, "intermediate": 64}
 
@@ -51,12 +51,13 @@ def table_distance(first: str, second: str) -> int:
 
 
 @given(st.text("abcé ", max_size=30), st.text("abcé ", max_size=30))
-def test_both_distances_are_the_table(
-    recipe: dict[str, ModuleType], first: str, second: str
-) -> None:
-    expected = table_distance(first, second)
-    assert recipe["compare"].edit_distance(first, second) == expected
-    assert recipe["evaluate"].edit_distance(first, second) == expected
+def test_the_distance_is_the_tables(recipe: dict[str, ModuleType], first: str, second: str) -> None:
+    distance = recipe["measures"].edit_distance
+    assert distance(first, second) == table_distance(first, second)
+    stretches = {second[a:b] for a in range(len(second) + 1) for b in range(a, len(second) + 1)}
+    if len(stretches) < 100:
+        expected = min(table_distance(first, stretch) for stretch in stretches)
+        assert distance(first, second, anywhere=True) == expected
 
 
 def test_lines_follow_from_the_seed(recipe: dict[str, ModuleType]) -> None:
@@ -185,20 +186,90 @@ def test_verified_writing_equals_writing_byte_by_byte(recipe: dict[str, ModuleTy
 
 
 def test_auroc_and_calibration_of_known_cases(recipe: dict[str, ModuleType]) -> None:
-    evaluate = recipe["evaluate"]
-    assert evaluate.auroc([0.1, 0.2, 0.8, 0.9], [True, True, False, False]) == 1
-    assert evaluate.auroc([0.9, 0.8, 0.2, 0.1], [True, True, False, False]) == 0
-    assert evaluate.auroc([0.5, 0.5], [True, False]) == 0.5
-    assert evaluate.calibration_error([0.95, 0.95], [1.0, 0.9]) == pytest.approx(0, abs=1e-9)
-    assert evaluate.calibration_error([0.9, 0.9], [0.4, 0.4]) == pytest.approx(0.5)
+    measures = recipe["measures"]
+    assert measures.auroc([0.1, 0.2, 0.8, 0.9], [True, True, False, False]) == 1
+    assert measures.auroc([0.9, 0.8, 0.2, 0.1], [True, True, False, False]) == 0
+    assert measures.auroc([0.5, 0.5], [True, False]) == 0.5
+    assert measures.calibration_error([0.95, 0.95], [1.0, 0.9]) == pytest.approx(0, abs=1e-9)
+    assert measures.calibration_error([0.9, 0.9], [0.4, 0.4]) == pytest.approx(0.5)
 
 
-def run_script(*arguments: str) -> None:
+def test_lines_are_found_by_their_words(recipe: dict[str, ModuleType]) -> None:
+    holds_line = recipe["measures"].holds_line
+    assert holds_line("one two three", "two  three") and holds_line("one two", "one")
+    assert not holds_line("18,416 EUR", "8,416 EUR") and not holds_line("one two", "one too")
+    assert holds_line("in the village", "in the vil-") and not holds_line("in the city", "the vil-")
+
+
+def test_the_towers_attention_has_torchs_values_and_gradients(
+    recipe: dict[str, ModuleType],
+) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    fast = [torch.randn(2, 3, 20, 32).bfloat16().requires_grad_() for _ in range(3)]
+    exact = [x.detach().float().requires_grad_() for x in fast]
+    weight = torch.randn(2, 3, 20, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = recipe["attention"].attend(*fast)
+    wanted = torch.nn.functional.scaled_dot_product_attention(*exact)
+    assert mixed.dtype == torch.bfloat16
+    assert torch.allclose(mixed.float(), wanted, atol=0.03)
+    (mixed.float() * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    for ours, theirs in zip(fast, exact, strict=True):
+        assert ours.grad is not None and theirs.grad is not None
+        assert torch.allclose(ours.grad.float(), theirs.grad, atol=0.05)
+
+
+def test_crops_are_evened_as_the_line_finder_does(recipe: dict[str, ModuleType]) -> None:
+    from vlmcli.documents.lines.crops import _even
+
+    chance = np.random.default_rng(0)
+    for width in (30, 200, 431):
+        strip = chance.integers(40, 220, (28, width)).astype(np.uint8)
+        ours = recipe["degrade"].levels(strip.astype(np.float32)).astype(np.uint8)
+        assert np.abs(ours.astype(int) - _even(strip)).max() <= 1
+
+
+def test_comparison_pages_are_what_their_truth_says(
+    recipe: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    pages = recipe["pages"]
+    for name in pages.SETS:
+        (page,) = pages.make_set(name, tmp_path / "a", 1)
+        (again,) = pages.make_set(name, tmp_path / "b", 1)
+        assert len(page.truth.splitlines()) == pages.LINES
+        assert page.truth == again.truth
+        assert page.image.read_bytes() == again.image.read_bytes()
+        held_out = {face.family.replace(" ", "") for face in pages.held_out_faces()}
+        assert page.image.stem.rsplit("-", 1)[1] in held_out
+
+
+def run_script(*arguments: str) -> str:
+    """Run a script of the recipe; returns what it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     answer = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment
     )
     assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_the_comparison_reads_pages_and_ends_with_json(
+    recipe: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    (page,) = recipe["pages"].make_set("held-out", tmp_path, 1)
+    (tmp_path / "truth.txt").write_text(page.truth, encoding="utf-8")
+    entry = {"kind": "scan_gt", "file": page.image.name, "gt": "truth.txt", "language": "en"}
+    (tmp_path / "manifest.jsonl").write_text(json.dumps(entry) + "\n")
+    options = ["--sets", "scans", "--tools", "ours"]
+    *table, last = run_script(str(RECIPE / "compare.py"), str(tmp_path), *options).splitlines()
+    found = json.loads(last)
+    row = found["sets"]["scans"]
+    assert row["pages"] == 1 and 0 <= row["ours_cer"] < 50 and row["ours_cpu_s"] > 0
+    assert found["confidence"]["lines"] >= recipe["pages"].LINES - 2
+    assert f"{row['ours_cer']:.2f} %" in table[0]
 
 
 @pytest.mark.slow
