@@ -16,7 +16,7 @@ from vlmcli.documents.source import Source
 from vlmcli.errors import VlmcliError
 from vlmcli.intake import Intake, Page
 from vlmcli.ledger import Ledger
-from vlmcli.memory.allocator import give_back
+from vlmcli.memory.allocator import Trimmer, give_back
 from vlmcli.memory.devices import resident_bytes
 from vlmcli.memory.gate import MemoryGate
 from vlmcli.memory.guard import MemoryGuard, Watched
@@ -85,6 +85,7 @@ class OcrJob:
             Watched(name="device_memory", cap_bytes=device, read=self._desk.device_bytes),
         )
         self._has_warned = False
+        self._heap = Trimmer()
         self._ledger = Ledger(
             len(sources),
             on_record=on_record,
@@ -264,6 +265,7 @@ class OcrJob:
         self._intake.leave(page)
         self._desk.done(page.task.serial)
         self._ledger.add(page.key, record)
+        self._heap.trim()
         if page.ref is not None and page.decision is not None and page.decision.is_read:
             for other, decision in self._repeats.finish(page.ref, record):
                 assert isinstance(other.key, int)
@@ -272,12 +274,14 @@ class OcrJob:
     # --- memory ----------------------------------------------------------------------------------
 
     def _keep_within_cap(self) -> None:
-        """Where the cap is near: caches first, then fewer pages at a time."""
+        """Where the cap is near: free memory first, then caches, then fewer pages at a time."""
         pressure = self._guard.look()
         if pressure == "calm":
             self._intake.admission.widen()
         elif pressure == "tight":
-            self._drop_caches()
+            give_back()
+            if self._guard.is_tight:
+                self._drop_caches()
             if self._guard.is_tight:
                 self._be_careful(self._intake.admission.num_pages // 2)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from vlmcli.memory.settings import Plan
 from vlmcli.options import format_size
 
-_TERMS = {
+TERM_NAMES = {
     "weights": "weights",
     "runtime_context": "Python, torch and libraries, or the CUDA context",
     "graph_pool": "captured decode graphs",
@@ -24,6 +24,7 @@ _TERMS = {
     "loading": "weight files while they are read",
     "margin": "margin",
 }
+"""What a plan calls its terms, for people."""
 _MAX_WIDTH = 100
 
 
@@ -64,7 +65,7 @@ def _terms(plan: Plan) -> Table:
     table.add_column()
     for name, size in plan.terms.items():
         if size:
-            table.add_row(format_size(size), _TERMS.get(name, name))
+            table.add_row(format_size(size), TERM_NAMES.get(name, name))
     table.add_row(format_size(plan.peak_bytes), "peak")
     return table
 

@@ -5,6 +5,8 @@ Speaks to glibc, and does nothing where there is another C library. The environm
 """
 
 import ctypes
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +15,9 @@ _LARGE = 4 << 20
 then faulted in anew. Measured on 20 scanned pages with the built-in model: 38 CPU s and 440 MiB at
 1 MiB, 32 s and 470 MiB at 4 MiB, 31 s and 480 MiB at 16 MiB."""
 _ARENAS = 2
+_TRIM_SECONDS = 0.5
+"""Between two times at which the heap is trimmed while pages are read: 30 MiB less on pages of many
+sizes, and no CPU time that could be measured; after each of 300 tiny pages it took 8 %."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
@@ -34,6 +39,27 @@ def give_back() -> None:
     library = _libc()
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+class Trimmer:
+    """Gives back what is free in the heap, every now and then.
+
+    Args:
+        clock: seconds, for tests.
+        trim: gives back.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, trim: Callable[[], None] = give_back
+    ) -> None:
+        self._clock, self._trim = clock, trim
+        self._next = 0.0
+
+    def trim(self) -> None:
+        """Give back, unless that was done just now."""
+        if self._clock() >= self._next:
+            self._trim()
+            self._next = self._clock() + _TRIM_SECONDS
 
 
 @lru_cache(maxsize=1)

@@ -36,10 +36,15 @@ class Coefficients:
 
     light_bytes: int = 40 * MIB
     """RSS of the main process before it needs a model."""
-    main_bytes: int = 264 * MIB
-    """RSS of the main process with torch and a model in use, less the model and its pools."""
-    first_use_bytes: int = 16 * MIB
-    """Part of `main_bytes` that only the first step brings: code of torch and its libraries."""
+    main_bytes: int = 280 * MIB
+    """RSS of the main process with torch and a model in use, less the model and its pools: 274 to
+    281 measured."""
+    first_use_bytes: int = 32 * MIB
+    """Part of `main_bytes` that only the first step brings: code of torch and its libraries, and
+    oneDNN's kernels, made for every shape and kept in caches that `__main__` bounds."""
+    heap_bytes: int = 16 * MIB
+    """Most that the heap keeps of activations whose memory the next ones, of other sizes, cannot
+    use: only blocks above `allocator` 's threshold are given back at once."""
     worker_bytes: int = 98 * MIB
     """RSS of a page worker with PyMuPDF and OpenCV imported, between two pages."""
     line_page_bytes: int = 3 * MIB
@@ -66,9 +71,6 @@ class Coefficients:
 _HALF_ENCODER, _HALF_PREFILL = 1.2, 1.1
 """On a CPU norms and rotations are computed in float32, so that some half-sized numbers have copies
 of full size: 1.19 and 1.01 measured with the built-in model."""
-_HALF_KERNELS = 16 * MIB
-"""Of oneDNN's kernels for matrices of half-sized numbers, made for every shape and kept in caches
-that `__main__` bounds: 30 MiB measured with the built-in model."""
 
 
 def usual_coefficients(device: str, dtype: str) -> Coefficients:
@@ -76,12 +78,7 @@ def usual_coefficients(device: str, dtype: str) -> Coefficients:
     usual = Coefficients()
     if device != "cpu" or dtype == "float32":
         return usual
-    return replace(
-        usual,
-        main_bytes=usual.main_bytes + _HALF_KERNELS,
-        encoder_factor=_HALF_ENCODER,
-        prefill_factor=_HALF_PREFILL,
-    )
+    return replace(usual, encoder_factor=_HALF_ENCODER, prefill_factor=_HALF_PREFILL)
 
 
 def dtype_bytes(name: str) -> int:
@@ -185,8 +182,8 @@ def prefill_peak(
     the MLP, or the packed qkv and 3 copies of the heads in attention. On a CPU the keys and values
     of one layer are gathered from the pool (`context_tokens`, with up to 1.3 for padding) and
     repeated to all heads, and a chunk that is not the first of its prompt has a float32 mask over
-    its context. Measured on a CPU for widths of 512 and 1,024 and 1,024 to 4,096 tokens: 0.96 to
-    1.01 of this.
+    its context. Measured on a CPU for widths of 192 to 1,024 and 256 to 4,096 tokens: 0.83 to 1.01
+    of this, least with oneDNN.
 
     Args:
         decoder: shapes.
@@ -211,6 +208,15 @@ def prefill_peak(
             peak += chunk_tokens * longest_context * 4
     peak += logit_rows * decoder.vocab_size * 4 * LOGIT_COPIES
     return round(peak * coefficients.prefill_factor)
+
+
+def heap_slack(device: str, activations: int, coefficients: Coefficients) -> int:
+    """Bytes of the heap that are resident and free when activations are at their peak.
+
+    Of blocks below the allocator's threshold; a free one is of use only to a smaller one. Such
+    blocks are no more than the activations, and few at a time. A GPU's allocator works otherwise.
+    """
+    return min(activations, coefficients.heap_bytes) if device == "cpu" else 0
 
 
 def mlp_width(decoder: DecoderFacts) -> int:

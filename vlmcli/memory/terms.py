@@ -258,8 +258,17 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
         device=settings.device,
         coefficients=job.weigh,
     )
-    staging = max(one.staging_bytes for one in read) if settings.device == "cpu" else 0
-    return max(encoder, decoder, staging)
+    step = max(encoder, decoder)
+    step += estimate.heap_slack(settings.device, step, job.weigh)
+    return max(step, _staging(job, read))
+
+
+def _staging(job: Job, read: Sequence[Demand]) -> int:
+    """Copies made while a page is handed over. The job's only page is, before the first step."""
+    if job.settings.device != "cpu":
+        return 0
+    staging = max(one.staging_bytes for one in read)
+    return staging - job.weigh.first_use_bytes if len(job.demands) == 1 else staging
 
 
 def _encode_patches(job: Job, load: Load, read: Sequence[Demand]) -> int:
