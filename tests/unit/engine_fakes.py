@@ -133,8 +133,16 @@ def image_codes(pixels: np.ndarray) -> np.ndarray:
 class FakeRunner:
     """Stands in for the model runner."""
 
-    def __init__(self, block_size: int, draft: Callable[[torch.Tensor], list[int]] | None) -> None:
+    def __init__(
+        self,
+        block_size: int,
+        draft: Callable[[torch.Tensor], list[int]] | None,
+        vision_block_bytes: int | None = None,
+    ) -> None:
         self.model_config = fake_model_config()
+        self.has_vision_pool = vision_block_bytes is not None
+        self.block_bytes = {"text": BLOCK_BYTES, "vision": vision_block_bytes or BLOCK_BYTES}
+        self.first_vision_slot = 0
         self.block_size = block_size
         self.guess = draft
         self.fail = False
@@ -144,13 +152,15 @@ class FakeRunner:
         self.kv = np.zeros(0, dtype=np.uint64)
 
     def bytes_per_block(self, kind: BlockKind) -> int:
-        return BLOCK_BYTES
+        return self.block_bytes[kind]
 
     def bytes_per_embedding(self) -> int:
         return EMBEDDING_BYTES
 
-    def allocate_kv(self, num_blocks: int) -> None:
+    def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
+        assert bool(num_vision_blocks) == self.has_vision_pool
         self.kv = np.zeros(num_blocks * self.block_size, dtype=np.uint64)
+        self.first_vision_slot = (num_blocks - num_vision_blocks) * self.block_size
 
     def encode(self, images: Sequence[ImageInput]) -> list[torch.Tensor]:
         self._maybe_fail()
@@ -170,6 +180,7 @@ class FakeRunner:
             content[batch.embed_rows] = torch.cat(list(batch.embeds))[:, 0].numpy()
         slots = batch.slot_mapping
         assert len(set(slots.tolist())) == len(slots) and (slots >= self.block_size).all()
+        assert is_image[slots >= self.first_vision_slot].all(), "text among image tokens alone"
         half = len(slots) // 2 if self.fail else len(slots)
         self.kv[slots[:half]] = codes(content, batch.positions)[:half]
         self._maybe_fail()
@@ -304,9 +315,13 @@ def fake_engine(
     block_size: int = 4,
     draft: Callable[[torch.Tensor], list[int]] | None = None,
     draft_in_prompt: bool = False,
+    vision_block_bytes: int | None = None,
     **config: object,
 ) -> Engine:
-    """An engine over the fake model; `config` overrides fields of `EngineConfig`."""
+    """An engine over the fake model; `config` overrides fields of `EngineConfig`.
+
+    With `vision_block_bytes` image tokens have a pool of their own.
+    """
     values: dict[str, object] = {
         "block_size": block_size,
         "kv_cache_bytes": (pool_tokens // block_size + 1) * BLOCK_BYTES,
@@ -318,7 +333,7 @@ def fake_engine(
         "max_draft_tokens": 16,
         **config,
     }
-    runner = FakeRunner(block_size, draft)
+    runner = FakeRunner(block_size, draft, vision_block_bytes)
     if draft_in_prompt:
         head = DraftHeadConfig(
             steps=DRAFT_STEPS,

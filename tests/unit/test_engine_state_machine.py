@@ -1,4 +1,8 @@
-"""Random requests, cancellations and failures: after every step everything is accounted for."""
+"""Random requests, cancellations and failures: after every step everything is accounted for.
+
+Pools are so small that sequences are preempted and retained image blocks evicted, in one pool for
+all tokens and in pools of two formats.
+"""
 
 from dataclasses import replace
 
@@ -36,6 +40,9 @@ class EngineMachine(RuleBasedStateMachine):
     num_steps = 0
     num_failures = 0
     num_preemptions = 0.0
+    num_evicted = 0.0
+    num_cached = 0.0
+    num_split = 0
 
     @initialize(
         pool=st.sampled_from([60, 100, 300]),
@@ -48,6 +55,8 @@ class EngineMachine(RuleBasedStateMachine):
         retain=st.booleans(),
         guess=st.lists(st.integers(0, 21), max_size=5),
         in_prompt=st.booleans(),
+        vision_block=st.sampled_from([None, None, 30, 100]),
+        vision_share=st.sampled_from([0.3, 0.6]),
     )
     def start(
         self,
@@ -61,12 +70,17 @@ class EngineMachine(RuleBasedStateMachine):
         retain: bool,
         guess: list[int],
         in_prompt: bool,
+        vision_block: int | None,
+        vision_share: float,
     ) -> None:
+        pool_bytes = (pool // block_size + 1) * 100
         self.engine = fake_engine(
             pool_tokens=pool,
             block_size=block_size,
             draft=lambda embeds: guess,
             draft_in_prompt=in_prompt,
+            vision_block_bytes=vision_block,
+            vision_kv_bytes=int(pool_bytes * vision_share),
             max_num_seqs=5,
             max_num_batched_tokens=batched,
             max_encoder_tokens=encoder,
@@ -148,6 +162,10 @@ class EngineMachine(RuleBasedStateMachine):
         stats = self.engine.stats()
         assert stats["blocks_used"] == 0
         EngineMachine.num_preemptions += stats["preemptions"]
+        EngineMachine.num_evicted += stats["vision_blocks_evicted"]
+        EngineMachine.num_cached += stats["cached_tokens"]
+        if runner_of(self.engine).has_vision_pool:
+            EngineMachine.num_split += 1
 
     def _step(self) -> None:
         EngineMachine.num_steps += 1
@@ -179,3 +197,6 @@ def test_engine_survives_ten_thousand_random_steps() -> None:
         )
     assert EngineMachine.num_failures > 20
     assert EngineMachine.num_preemptions > 20
+    assert EngineMachine.num_evicted > 20
+    assert EngineMachine.num_cached > 100
+    assert EngineMachine.num_split > 20

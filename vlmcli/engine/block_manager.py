@@ -1,10 +1,11 @@
 """The paged pool as integers: who owns which block, what may be shared, what is free.
 
-One pool for image and text tokens. Block 0 is the null block that padding points at and is never
-handed out. A full prompt block can be found again by a hash chained over everything before it:
-token ids, and for every image that touches it the image's whole digest, its grid and its offset
-relative to the block. Token ids alone would make all images of one size equal. Blocks of generated
-text are never shared. Knows neither tensors nor the model.
+One pool for image and text tokens, unless image blocks are stored in a format of their own: then
+the last blocks of the pool are theirs, and theirs alone. Block 0 is the null block that padding
+points at and is never handed out. A full prompt block can be found again by a hash chained over
+everything before it: token ids, and for every image that touches it the image's whole digest, its
+grid and its offset relative to the block. Token ids alone would make all images of one size equal.
+Blocks of generated text are never shared. Knows neither tensors nor the model.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
+from itertools import chain
 
 from vlmcli.engine.config import BlockKind
 from vlmcli.engine.sequence import Sequence
@@ -41,6 +43,8 @@ class BlockManager:
         block_size: tokens per block.
         cache: policy for blocks that nobody uses any more.
         quotas: blocks of each kind that may be resident, in use or retained; absent means all.
+        num_vision_blocks: how many of the blocks, the last ones, are of another format and only for
+            image tokens; 0 where any block is for both.
         enable_prefix_caching: whether equal prefixes share blocks.
     """
 
@@ -51,6 +55,7 @@ class BlockManager:
         *,
         cache: VisionKVCache,
         quotas: Mapping[BlockKind, int] | None = None,
+        num_vision_blocks: int = 0,
         enable_prefix_caching: bool = True,
     ) -> None:
         assert num_blocks >= 2 and block_size >= 1
@@ -59,21 +64,37 @@ class BlockManager:
         self.cache = cache
         self.enable_prefix_caching = enable_prefix_caching
         usable = self.num_usable_blocks
-        self.quotas = {kind: (quotas or {}).get(kind, usable) for kind in _KINDS}
+        own: dict[BlockKind, int] = dict.fromkeys(_KINDS, usable)
+        if num_vision_blocks:
+            own = {"vision": num_vision_blocks, "text": usable - num_vision_blocks}
+        self.quotas = {kind: min(own[kind], (quotas or {}).get(kind, usable)) for kind in _KINDS}
         self._blocks = [Block(i) for i in range(num_blocks)]
-        self._free = list(range(num_blocks - 1, NULL_BLOCK, -1))
+        self._first_vision = num_blocks - num_vision_blocks
+        text = list(range(self._first_vision - 1, NULL_BLOCK, -1))
+        vision = list(range(num_blocks - 1, self._first_vision - 1, -1))
+        self._free: dict[BlockKind, list[int]] = {
+            "text": text,
+            "vision": vision if num_vision_blocks else text,
+        }
+        """Blocks by the kind that they may be taken for; one list where that is the same."""
         self._num_used: dict[BlockKind, int] = {"vision": 0, "text": 0}
         self._block_of_hash: dict[bytes, int] = {}
 
     @property
     def num_free_blocks(self) -> int:
         """Blocks that hold nothing."""
-        return len(self._free)
+        return sum(map(len, self._free_lists()))
+
+    @property
+    def num_blank_text_blocks(self) -> int:
+        """Blocks that hold nothing and may be taken for text."""
+        resident = self._num_used["text"] + self.cache.num_idle_of("text")
+        return min(len(self._free["text"]), self.quotas["text"] - resident)
 
     @property
     def num_available_blocks(self) -> int:
         """Blocks that can be had: free, or retained and idle."""
-        return len(self._free) + self.cache.num_idle
+        return self.num_free_blocks + self.cache.num_idle
 
     @property
     def num_used_blocks(self) -> int:
@@ -121,7 +142,8 @@ class BlockManager:
         if len(kinds) + len(idle) + reserve > self.num_available_blocks:
             return False
         kinds += [self._blocks[block_id].kind for block_id in idle]
-        return all(self._num_used[kind] + kinds.count(kind) <= self.quotas[kind] for kind in _KINDS)
+        wanted = {"vision": kinds.count("vision"), "text": kinds.count("text") + reserve}
+        return all(self._num_used[kind] + wanted[kind] <= self.quotas[kind] for kind in _KINDS)
 
     def allocate(self, sequence: Sequence, hits: Seq[int]) -> None:
         """Give the sequence the hit blocks and new ones for the rest of its known tokens.
@@ -146,11 +168,11 @@ class BlockManager:
         num_new = self.blocks_for(num_tokens) - len(sequence.block_table)
         if num_new <= 0:
             return True
-        available = self.num_available_blocks if evict else self.num_free_blocks
-        room = self.quotas["text"] - self._num_used["text"]
-        if not evict:
-            room -= self.cache.num_idle_of("text")
-        if num_new > min(available, room):
+        room = self.num_blank_text_blocks
+        if evict:
+            own = self.quotas["text"] - self._num_used["text"]
+            room = min(own, self.num_available_blocks)
+        if num_new > room:
             return False
         sequence.block_table += [self._take("text") for _ in range(num_new)]
         return True
@@ -222,9 +244,13 @@ class BlockManager:
         assert refs[NULL_BLOCK] == 0
         assert [block.ref_count for block in self._blocks] == refs
         self.cache.check_integrity()
-        free, idle = set(self._free), self.cache.idle_ids()
+        free, idle = set(chain.from_iterable(self._free_lists())), self.cache.idle_ids()
         used = {block.block_id for block in self._blocks if block.ref_count}
-        assert len(free) == len(self._free)
+        assert len(free) == self.num_free_blocks
+        if self._first_vision < len(self._blocks):
+            for i in used | idle:
+                assert (self._blocks[i].kind == "vision") == (i >= self._first_vision)
+            assert all(i >= self._first_vision for i in self._free["vision"])
         assert len(free) + len(used) + len(idle) == self.num_usable_blocks
         assert free | used | idle == set(range(1, len(self._blocks)))
         assert self.cache.pinned_ids() <= used
@@ -236,12 +262,16 @@ class BlockManager:
         assert named == self._block_of_hash
         assert not free & set(named.values()) and idle <= set(named.values())
 
+    def _free_lists(self) -> list[list[int]]:
+        text, vision = self._free["text"], self._free["vision"]
+        return [text] if text is vision else [text, vision]
+
     def _take(self, kind: BlockKind) -> int:
         while self._num_used[kind] + self.cache.num_idle_of(kind) >= self.quotas[kind]:
             self._evict(kind)
-        if not self._free:
+        if not self._free[kind]:
             self._evict(None)
-        block = self._blocks[self._free.pop()]
+        block = self._blocks[self._free[kind].pop()]
         assert block.ref_count == 0 and block.block_hash is None
         block.ref_count = 1
         block.kind = kind
@@ -274,7 +304,8 @@ class BlockManager:
 
     def _release(self, block: Block) -> None:
         self._unregister(block)
-        self._free.append(block.block_id)
+        own: BlockKind = "vision" if block.block_id >= self._first_vision else "text"
+        self._free[own].append(block.block_id)
 
     def _unregister(self, block: Block) -> None:
         if block.block_hash is not None:

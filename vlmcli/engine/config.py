@@ -15,6 +15,7 @@ from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 BlockKind = Literal["vision", "text"]
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 
@@ -42,6 +43,13 @@ class EngineConfig:
     device: str = "cpu"
     dtype: DtypeName = "auto"
     """Weights, activations and KV; auto is float32 on the CPU, elsewhere the checkpoint's own."""
+    kv_dtype: KvDtypeName = "auto"
+    """KV blocks; auto is the model's, int8 has a float32 scale per token and head."""
+    vision_kv_dtype: KvDtypeName = "auto"
+    """KV blocks that hold image tokens alone; auto is `kv_dtype`."""
+    vision_kv_bytes: int | None = None
+    """Share of the KV pool for blocks of image tokens, where these have a format of their own and
+    so a pool of their own; None for half."""
     seed: int = 0
     enable_encoder_cache: bool = True
     """Whether embeddings stay when nobody needs them any more."""
@@ -61,6 +69,8 @@ class EngineConfig:
         for name in ("kv_cache_bytes", "encoder_cache_bytes", "vision_cache_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
+        if not 0 <= (self.vision_kv_bytes or 0) <= self.kv_cache_bytes:
+            raise ValueError("vision_kv_bytes must be a part of kv_cache_bytes")
         if sorted(set(self.decode_buckets)) != list(self.decode_buckets):
             raise ValueError("decode_buckets must ascend")
 

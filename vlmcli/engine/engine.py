@@ -22,6 +22,7 @@ from vlmcli.engine.images import ImageStore
 from vlmcli.engine.interfaces import Runner, Tokenizer
 from vlmcli.engine.live import Live, share_time
 from vlmcli.engine.model_runner import ModelRunner
+from vlmcli.engine.pool import size_pool
 from vlmcli.engine.positions import mrope_positions, rope_positions
 from vlmcli.engine.request import (
     DraftSource,
@@ -37,10 +38,7 @@ from vlmcli.engine.step import EncodeJob, ScheduledSequence, SchedulerOutput
 from vlmcli.engine.tokenizer import load_tokenizer
 from vlmcli.engine.verify import count_accepted, cut_at_stop
 from vlmcli.engine.vision_kv import VisionKVCache
-from vlmcli.errors import WillNotFitError
 
-_TEXT_RESERVE = 8
-"""One block in so many is kept from image tokens, so that sequences that decode can grow."""
 _OVERHEAD_ROWS = {"cpu": 70.0, "cuda": 256.0}
 """Fixed cost of a decoder pass in rows, by device type. On the CPU as measured with the built-in
 model, one thread: 2 to 3 ms a pass and 35 µs a row. On CUDA an estimate: from about there on a pass
@@ -80,24 +78,14 @@ class Engine:
         self.model_config = runner.model_config
         self._runner = runner
         self._tokenizer = tokenizer
-        block_bytes = runner.bytes_per_block("text")
-        num_blocks = config.kv_cache_bytes // block_bytes
-        if num_blocks < 2:
-            raise WillNotFitError(
-                f"the KV cache of {config.kv_cache_bytes} bytes holds no block of {block_bytes}",
-                remedy="give it more memory",
-            )
-        runner.allocate_kv(num_blocks)
-        usable = num_blocks - 1
-        reserve = min(config.max_num_seqs, usable // _TEXT_RESERVE)
+        pool = size_pool(runner, config)
+        runner.allocate_kv(pool.num_blocks, pool.num_vision_blocks)
         self._blocks = BlockManager(
-            num_blocks,
+            pool.num_blocks,
             config.block_size,
-            cache=VisionKVCache(
-                config.vision_cache_bytes,
-                {"vision": runner.bytes_per_block("vision"), "text": block_bytes},
-            ),
-            quotas={"vision": usable - reserve, "text": usable},
+            cache=VisionKVCache(config.vision_cache_bytes, pool.block_bytes),
+            quotas=pool.quotas,
+            num_vision_blocks=pool.num_vision_blocks,
             enable_prefix_caching=config.enable_prefix_caching,
         )
         self._images = ImageStore(runner, config)

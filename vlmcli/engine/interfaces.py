@@ -19,14 +19,18 @@ class Runner(Protocol):
 
     model_config: ModelConfig
 
+    @property
+    def has_vision_pool(self) -> bool:
+        """Whether blocks of image tokens are stored in a format, and so a pool, of their own."""
+
     def bytes_per_block(self, kind: BlockKind) -> int:
         """Bytes of one KV block."""
 
     def bytes_per_embedding(self) -> int:
         """Bytes of one visual token's embedding."""
 
-    def allocate_kv(self, num_blocks: int) -> None:
-        """Make the KV pool."""
+    def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
+        """Make the KV pool; its last `num_vision_blocks` blocks are for image tokens alone."""
 
     def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
         """Embeddings [tokens, hidden] of each image."""

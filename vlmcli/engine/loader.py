@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from vlmcli.engine.config import DtypeName, ModelConfig, read_json
+from vlmcli.engine.config import DtypeName, KvDtypeName, ModelConfig, read_json
 from vlmcli.engine.layers import WeightSlot, iter_slots
 from vlmcli.engine.models.draft_head import CtcHead, DraftHead, SlotHead, parse_draft_head
 from vlmcli.engine.models.registry import Model, find_family
@@ -66,6 +66,13 @@ def resolve_dtype(name: DtypeName, config: ModelConfig, device: torch.device) ->
     if name != "auto":
         return _DTYPES[name]
     return torch.float32 if device.type == "cpu" else _DTYPES.get(config.dtype, torch.bfloat16)
+
+
+def resolve_kv_dtype(name: KvDtypeName, otherwise: torch.dtype) -> torch.dtype:
+    """The dtype in which KV is stored; `auto` is `otherwise`."""
+    if name == "auto":
+        return otherwise
+    return torch.int8 if name == "int8" else _DTYPES[name]
 
 
 def load_model(

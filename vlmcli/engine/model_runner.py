@@ -16,7 +16,13 @@ from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
 from vlmcli.engine.graph import DecodeInputs, GraphRunner
 from vlmcli.engine.kv_cache import KVCache, bytes_per_block
-from vlmcli.engine.loader import load_draft_head, load_model, read_model_config, resolve_dtype
+from vlmcli.engine.loader import (
+    load_draft_head,
+    load_model,
+    read_model_config,
+    resolve_dtype,
+    resolve_kv_dtype,
+)
 from vlmcli.engine.models.decoder import StepInputs
 from vlmcli.engine.models.draft_head import DraftHead
 from vlmcli.engine.models.registry import Model
@@ -44,6 +50,11 @@ class ModelRunner:
         self.ops, self.draft_head = ops, draft_head
         self.device = torch.device(config.device)
         self.dtype = resolve_dtype(config.dtype, model_config, self.device)
+        text_dtype = resolve_kv_dtype(config.kv_dtype, self.dtype)
+        self.kv_dtypes: dict[BlockKind, torch.dtype] = {
+            "text": text_dtype,
+            "vision": resolve_kv_dtype(config.vision_kv_dtype, text_dtype),
+        }
         self.cache: KVCache | None = None
         self.graphs: GraphRunner | None = None
 
@@ -74,20 +85,37 @@ class ModelRunner:
         """Whether the checkpoint brings a draft head."""
         return self.draft_head is not None
 
+    @property
+    def has_vision_pool(self) -> bool:
+        """Whether blocks of image tokens are stored in a format of their own."""
+        return self.kv_dtypes["vision"] != self.kv_dtypes["text"]
+
     def bytes_per_block(self, kind: BlockKind = "text") -> int:
-        """Bytes of one KV block over all layers; vision and text blocks hold the same elements."""
-        del kind
-        return bytes_per_block(self.model_config.text, self.config.block_size, self.dtype)
+        """Bytes of one KV block over all layers."""
+        return bytes_per_block(self.model_config.text, self.config.block_size, self.kv_dtypes[kind])
 
     def bytes_per_embedding(self) -> int:
         """Bytes of one visual token's embedding."""
         return self.model_config.vision.embedding_size * self.dtype.itemsize
 
-    def allocate_kv(self, num_blocks: int) -> None:
-        """Make the KV pool, the null block 0 counted in `num_blocks`, and the decode graphs."""
+    def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
+        """Make the KV pool and the decode graphs.
+
+        Args:
+            num_blocks: in the pool, the null block 0 counted.
+            num_vision_blocks: how many of them, the last ones, are for image tokens alone; 0 unless
+                `has_vision_pool`.
+        """
         text = self.model_config.text
         self.cache = KVCache.allocate(
-            text, num_blocks, self.config.block_size, self.dtype, self.device
+            text,
+            num_blocks,
+            self.config.block_size,
+            self.dtype,
+            self.device,
+            stored=self.kv_dtypes["text"],
+            num_vision_blocks=num_vision_blocks,
+            vision_stored=self.kv_dtypes["vision"],
         )
         self.graphs = None
         wanted = self.config.enable_graphs

@@ -266,12 +266,12 @@ class Scheduler:
         sequence = item.sequence
         if sequence.drafter is None:
             return 0
-        room = (len(sequence.block_table) + self.blocks.num_free_blocks) * self.blocks.block_size
+        blocks = len(sequence.block_table) + self.blocks.num_blank_text_blocks
         limit = min(
             budget,
             self.config.max_draft_tokens,
             sequence.num_remaining_tokens - 1,
-            room - sequence.num_tokens,
+            blocks * self.blocks.block_size - sequence.num_tokens,
         )
         if limit <= 0:
             return 0

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from vlmcli.kernels.kv_store import KVStore
+
 Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
 """Activation functions of plain MLPs."""
 
@@ -42,8 +44,8 @@ class Ops(Protocol):
         self,
         key: "Tensor",
         value: "Tensor",
-        key_cache: "Tensor",
-        value_cache: "Tensor",
+        key_cache: "KVStore",
+        value_cache: "KVStore",
         slot_mapping: "Tensor",
     ) -> None:
         """Write keys and values to their slots; slot −1 writes nowhere."""
@@ -64,7 +66,12 @@ class Ops(Protocol):
         """Prepare one query row per sequence, by tensor operations of fixed shape alone."""
 
     def paged_attention(
-        self, query: "Tensor", key_cache: "Tensor", value_cache: "Tensor", plan: Any, scale: float
+        self,
+        query: "Tensor",
+        key_cache: "KVStore",
+        value_cache: "KVStore",
+        plan: Any,
+        scale: float,
     ) -> "Tensor":
         """Causal attention over the block tables of a plan."""
 

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlmcli.kernels.kv_store import KVStore, gather_rows, store_rows
+
 Int32Array = npt.NDArray[np.int32]
 IntArray = npt.NDArray[Any]
 
@@ -91,26 +93,24 @@ def silu_and_mul(x: Tensor) -> Tensor:
 
 
 def store_kv(
-    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+    key: Tensor,
+    value: Tensor,
+    key_cache: KVStore,
+    value_cache: KVStore,
+    slot_mapping: Tensor,
 ) -> None:
     """Write one step's keys and values into the paged cache.
 
     Args:
         key: [T, kv_heads, d].
         value: [T, kv_heads, d].
-        key_cache: [num_blocks, block_size, kv_heads, d], written in place.
+        key_cache: [num_blocks, block_size, kv_heads, d], written in place; or a plane, where they
+            are stored in other formats.
         value_cache: the same for values.
         slot_mapping: [T] int64, block × block_size + offset; rows with −1 are written nowhere.
     """
-    padding = slot_mapping < 0
-    slots = slot_mapping
-    for cache, rows in ((key_cache, key), (value_cache, value)):
-        flat = cache.view(-1, *rows.shape[1:])
-        if rows.is_cuda or bool(padding.any()):
-            # Padding writes slot 0 onto itself: no shape depends on values, as graphs need it.
-            slots = slot_mapping.clamp(min=0)
-            rows = torch.where(padding.view(-1, 1, 1), flat[:1], rows)
-        flat.index_copy_(0, slots, rows)
+    store_rows(key_cache, key, slot_mapping)
+    store_rows(value_cache, value, slot_mapping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,11 @@ def plan_decode(
 
 
 def paged_attention(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, plan: PagedPlan, scale: float
+    query: Tensor,
+    key_cache: KVStore,
+    value_cache: KVStore,
+    plan: PagedPlan,
+    scale: float,
 ) -> Tensor:
     """softmax(scale · q·kᵀ) · v over each sequence's blocks, as `plan_paged` defines it.
 
@@ -219,7 +223,8 @@ def paged_attention(
 
     Args:
         query: [T, heads, d]; query head h reads key head h // (heads / kv_heads).
-        key_cache: [num_blocks, block_size, kv_heads, d], this step's keys stored already.
+        key_cache: [num_blocks, block_size, kv_heads, d] or a plane, this step's keys stored
+            already.
         value_cache: the same for values.
         plan: of `plan_paged` or `plan_decode`.
         scale: factor on the scores.
@@ -347,17 +352,21 @@ def _whole_batch(group: _Group, num_rows: int) -> _Group:
 
 
 def _attend(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, group: _Group, scale: float
+    query: Tensor,
+    key_cache: KVStore,
+    value_cache: KVStore,
+    group: _Group,
+    scale: float,
 ) -> Tensor:
     """Output rows of one group, [rows, heads, d], in the order of its targets."""
     heads, dim = query.shape[1:]
-    kv_heads = key_cache.shape[2]
     n, length = group.num_seqs, group.max_context
     q = query if group.rows is None else query.index_select(0, group.rows)
     k, v = (
-        cache.view(-1, kv_heads, dim).index_select(0, group.gather).view(n, length, kv_heads, dim)
+        gather_rows(cache, group.gather, query.dtype).view(n, length, -1, dim)
         for cache in (key_cache, value_cache)
     )
+    kv_heads = k.shape[2]
     if group.max_query == 1:
         # Query heads of one key head become rows of one product: keys are read once.
         q = q.view(n, kv_heads, heads // kv_heads, dim)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vlmcli.engine.config import RopeConfig, TextConfig
-from vlmcli.engine.kv_cache import KVCache
+from vlmcli.engine.kv_cache import KVCache, LayerKV
 from vlmcli.engine.layers import (
     Embedding,
     GatedMLP,
@@ -119,7 +119,7 @@ class Attention(nn.Module):
             self.k_norm = HeadNorm(config.head_dim, eps, adjacent=adjacent)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], kv: tuple[Tensor, Tensor], step: StepInputs
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv: LayerKV, step: StepInputs
     ) -> Tensor:
         """[T, hidden] to head outputs [T, num_heads · head_dim]; the caller applies o_proj."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
@@ -148,7 +148,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         rope: tuple[Tensor, Tensor],
-        kv: tuple[Tensor, Tensor],
+        kv: LayerKV,
         step: StepInputs,
         rows: Tensor | None,
     ) -> Tensor:
