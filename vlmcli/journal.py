@@ -36,6 +36,8 @@ RESULT_OPTIONS = (
     "max_pixels",
     "device",
     "dtype",
+    "kv_dtype",
+    "vision_kv_dtype",
     "text_layer",
     "reuse",
     "max_tokens",

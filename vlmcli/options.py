@@ -50,6 +50,8 @@ class OcrOptions:
     max_pixels: int = DEFAULT_MAX_PIXELS
     device: str = "auto"
     dtype: str = "auto"
+    kv_dtype: str = "auto"
+    vision_kv_dtype: str = "auto"
     text_layer: TextLayerMode = "auto"
     drafts: str = "auto"
     reuse: ReuseMode = "verified"

@@ -78,6 +78,17 @@ def test_a_page_is_encoded_once(folder, together):
     assert stats["cached_tokens"] > 2 * visual
 
 
+def test_pictures_in_int8_take_less_and_every_page_is_answered(folder, together):
+    args = ("--vision-kv-dtype", "int8", "--stats", "int8.json", "--no-cache")
+    records = ask(folder, "scan.pdf", "frames.tiff", *asking(*QUESTIONS), *MODEL, *args)
+    assert [record["status"] for record in records] == [r["status"] for r in together]
+    wide, narrow = (
+        json.loads((folder.folder / name).read_text())["memory_planned_bytes"]
+        for name in ("stats.json", "int8.json")
+    )
+    assert narrow < wide
+
+
 def test_text_names_the_questions(folder, together):
     pages = (folder.folder / "out/scan.txt").read_text().split("\f")
     assert len(pages) == 3

@@ -25,6 +25,8 @@ EVERYTHING = {
     "--max-pixels 1000000": ("max_pixels", 1_000_000),
     "--device cuda:1": ("device", "cuda:1"),
     "--dtype bfloat16": ("dtype", "bfloat16"),
+    "--kv-dtype int8": ("kv_dtype", "int8"),
+    "--vision-kv-dtype float32": ("vision_kv_dtype", "float32"),
     "--text-layer only": ("text_layer", "only"),
     "--drafts head,layer": ("drafts", "head,layer"),
     "--reuse exact": ("reuse", "exact"),
@@ -47,9 +49,9 @@ EVERYTHING = {
 }
 
 
-NOT_ASK = {"--format markdown -f jsonl", "--text-layer only", "--reuse exact", "--no-cache"}
+NOT_ASK = {"--format markdown -f jsonl", "--text-layer only", "--reuse exact"}
 """Options of `ocr` that make no sense for questions."""
-ASKED = {"text_layer": "ignore", "reuse": "exact", "cache": False}
+ASKED = {"text_layer": "ignore", "reuse": "exact"}
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_int8_kv_is_a_byte_and_a_scale_per_head() -> None:
     st.sampled_from([1, 16, 32]),
     st.sampled_from(["float32", "bfloat16", "int8"]),
 )
-def test_blocks_cover_all_tokens_and_waste_less_than_two(
+def test_blocks_cover_all_tokens_and_waste_less_than_three(
     model, vision: int, text: int, block: int, vision_dtype: str
 ) -> None:
     def kv(vision: int, text: int, size: int) -> int:
@@ -60,7 +60,7 @@ def test_blocks_cover_all_tokens_and_waste_less_than_two(
 
     exact = kv(vision, text, 1)
     widest = estimate.kv_bytes_per_token(model.decoder, "float32")
-    assert exact <= kv(vision, text, block) <= exact + 2 * block * widest
+    assert exact <= kv(vision, text, block) <= exact + 3 * block * widest
     assert kv(vision, text, block) <= kv(vision, text + 1, block)
     if vision_dtype == "float32":  # else a block that fills up with vision tokens becomes cheaper
         assert kv(vision, text, block) <= kv(vision + 1, text, block)

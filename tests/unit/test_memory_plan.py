@@ -9,6 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from memory_cases import A4, FACTS, Page, a4_pages, facts, pages, settings
 
+from vlmcli.memory.demand import measure_pages
+from vlmcli.memory.estimate import kv_bytes_per_token
 from vlmcli.memory.plan import plan_job
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import PlanSettings, nearest_rank
@@ -191,3 +193,32 @@ def test_five_hundred_sizes_are_planned_without_delay() -> None:
     facts = replace(QWEN, measure=measure)
     plan_with_remedies([*pages, *pages], facts, CUDA, 12 * GIB, OCR)
     assert len(calls) < 60 * 500, "each size is measured a few dozen times at the most"
+
+
+@given(
+    pages,
+    facts,
+    settings,
+    st.integers(0, 400),
+    st.sampled_from([("float32", "int8"), ("bfloat16", "int8"), ("int8", "bfloat16")]),
+)
+def test_image_blocks_of_their_own_format_find_room_wherever_the_image_begins(
+    pages, facts, settings, offset, dtypes
+) -> None:
+    text, vision = dtypes
+    settings = replace(settings, kv_dtype=text, vision_kv_dtype=vision)
+    budgets = plan_job(pages, facts, settings, 1 << 60).budgets
+    size = settings.block_size
+    text_bytes, vision_bytes = (
+        size * kv_bytes_per_token(facts.decoder, dtype) for dtype in (text, vision)
+    )
+    num_vision = budgets.vision_kv_bytes // vision_bytes - 1
+    num_text = (budgets.kv_cache_bytes - budgets.vision_kv_bytes) // text_bytes - 1
+    for demand in measure_pages(pages, facts, settings).demands:
+        tokens = demand.vision_positions
+        offset = min(offset, demand.most_positions - tokens)
+        whole = max(0, (offset + tokens) // size - -(-offset // size))
+        assert whole <= num_vision
+        assert -(-demand.most_positions // size) - whole <= num_text
+    same = replace(settings, kv_dtype="int8", vision_kv_dtype="auto")
+    assert plan_job(pages, facts, same, 1 << 60).budgets.vision_kv_bytes == 0

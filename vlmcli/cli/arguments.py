@@ -24,6 +24,7 @@ _RUNNING = "Running"
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 
 
 def _device(text: str) -> str:
@@ -184,6 +185,22 @@ Device = Annotated[
 ]
 DtypeOption = Annotated[
     Dtype, typer.Option("--dtype", help="Number format of the model.", rich_help_panel=_MACHINE)
+]
+KvDtypeOption = Annotated[
+    KvDtype,
+    typer.Option(
+        "--kv-dtype",
+        help="Number format of the KV cache. int8 saves memory and changes some texts.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+VisionKvDtypeOption = Annotated[
+    KvDtype,
+    typer.Option(
+        "--vision-kv-dtype",
+        help="Number format of the KV of images; auto is that of --kv-dtype.",
+        rich_help_panel=_MACHINE,
+    ),
 ]
 MaxMemory = Annotated[
     int | None,

@@ -3,7 +3,7 @@
 What planning needs is imported when it runs, since every other command imports this file too.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
 from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL
 
-KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 _MEMORY = "Memory"
 
 PlanInputs = Annotated[
@@ -40,18 +39,6 @@ DeviceMemory = Annotated[
         help="Memory of the GPU to plan for, as in 24GiB; auto asks the one in this machine.",
         rich_help_panel=_MEMORY,
         show_default=False,
-    ),
-]
-KvDtypeOption = Annotated[
-    KvDtype,
-    typer.Option("--kv-dtype", help="Number format of the KV cache.", rich_help_panel=_MEMORY),
-]
-VisionKvDtypeOption = Annotated[
-    KvDtype,
-    typer.Option(
-        "--vision-kv-dtype",
-        help="Number format of the KV of images; auto is that of --kv-dtype.",
-        rich_help_panel=_MEMORY,
     ),
 ]
 PagesInFlight = Annotated[
@@ -84,8 +71,8 @@ def plan(
     device_memory: DeviceMemory = None,
     max_memory: a.MaxMemory = None,
     dtype: a.DtypeOption = "auto",
-    kv_dtype: KvDtypeOption = "auto",
-    vision_kv_dtype: VisionKvDtypeOption = "auto",
+    kv_dtype: a.KvDtypeOption = "auto",
+    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
     vision_cache: a.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,

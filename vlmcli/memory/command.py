@@ -11,7 +11,7 @@ from dataclasses import fields
 from vlmcli.options import OcrOptions
 
 _NOT_WRITTEN = frozenset({"inputs", "password"})
-_NOT_OF_ASK = frozenset({"text_layer", "reuse", "cache"})
+_NOT_OF_ASK = frozenset({"text_layer", "reuse"})
 """What `ask` decides itself."""
 
 

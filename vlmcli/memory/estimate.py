@@ -277,10 +277,11 @@ def kv_bytes(
     if kv_dtype == vision_kv_dtype:
         blocks = -(-(vision_tokens + text_tokens) // block_size)
         return blocks * block_size * kv_bytes_per_token(decoder, kv_dtype)
-    # The block at the border holds text too, so it is a text block.
+    # Blocks at the borders hold text too, so they are text blocks. Where the image begins decides
+    # whether it fills one block more or less; there must be room for both.
     vision_blocks = vision_tokens // block_size
-    rest = vision_tokens + text_tokens - vision_blocks * block_size
-    text_blocks = -(-rest // block_size)
+    fewest = max(0, vision_tokens - block_size + 1) // block_size
+    text_blocks = -(-(vision_tokens + text_tokens) // block_size) - fewest
     return block_size * (
         vision_blocks * kv_bytes_per_token(decoder, vision_kv_dtype)
         + text_blocks * kv_bytes_per_token(decoder, kv_dtype)

@@ -28,6 +28,7 @@ from vlmcli.memory.terms import (
     pools_for,
     reader_bytes,
     terms_for,
+    vision_kv_bytes,
 )
 
 
@@ -84,11 +85,13 @@ def _budgets(job: Job, load: Load) -> Budgets:
     facts = job.facts
     pools = Pools(kv=0, vision_cache=0, embeddings=0) if facts is None else pools_for(job, load)
     step = 0 if facts is None else batched_tokens(job, load)
+    vision = 0 if facts is None else vision_kv_bytes(job, load)
     tokens = max((demand.vision_positions for demand in job.demands), default=1)
     by_lines = facts is not None and facts.reads == "lines"
     drawn = (demand.worker_bytes for demand in job.demands)
     return Budgets(
         kv_cache_bytes=pools.kv + pools.vision_cache,
+        vision_kv_bytes=vision + pools.vision_cache if vision else 0,
         vision_cache_bytes=pools.vision_cache,
         encoder_cache_bytes=pools.embeddings,
         max_num_seqs=load.sequences,

@@ -157,6 +157,9 @@ class Budgets:
     """Bounds that keep the engine within the plan; sizes in bytes, the rest in tokens and pages."""
 
     kv_cache_bytes: int
+    vision_kv_bytes: int
+    """Of the KV cache, what is kept for blocks of image tokens with a format of their own; 0 where
+    they have none."""
     vision_cache_bytes: int
     encoder_cache_bytes: int
     max_num_seqs: int

@@ -6,7 +6,7 @@ is drawn and what it takes while it is read never stand together, so a job of on
 larger of the two.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
@@ -315,15 +315,45 @@ def _kv(job: Job, load: Load) -> int:
     null = settings.block_size * estimate.kv_bytes_per_token(
         job.model.decoder, settings.resolve_kv_dtype(job.model)
     )
+    vision = vision_kv_bytes(job, load)
     if not job.demands:
-        return null
+        return null + vision
     demands = job.demands[: load.pages]
+    if job.model.reads == "lines":
+        demands = demands[:1] * load.sequences
     sizes = [_sequence_kv(job, demand, demand.positions) for demand in demands]
     most = max(demand.most_positions for demand in job.demands)
     growth = _sequence_kv(job, demands[0], most) - sizes[0]
-    if job.model.reads == "lines":
-        return load.sequences * sizes[0] + growth + null
-    return sum(sizes) + growth + null
+    own = sum(map(_vision_blocks(job), demands)) * _vision_block(job) if vision else 0
+    return sum(sizes) - own + vision + growth + null
+
+
+def vision_kv_bytes(job: Job, load: Load) -> int:
+    """The part of it for blocks of image tokens, where these have a format of their own; else 0.
+
+    It has a null block of its own, and room for the widest line that there can be.
+    """
+    facts, settings = job.model, job.settings
+    if settings.resolve_vision_kv_dtype(facts) == settings.resolve_kv_dtype(facts):
+        return 0
+    demands = job.demands[: load.pages]
+    blocks = sum(map(_vision_blocks(job), demands))
+    if facts.reads == "lines":
+        widest = facts.measure(facts.max_line_width, facts.line_height).num_tokens
+        together = load.sequences * max(map(_vision_blocks(job), demands), default=0)
+        blocks = max(together, widest // settings.block_size)
+    return (max(1, blocks) + 1) * _vision_block(job)
+
+
+def _vision_blocks(job: Job) -> Callable[[Demand], int]:
+    """Blocks that the image of one sequence can fill."""
+    return lambda demand: demand.vision_positions // job.settings.block_size
+
+
+def _vision_block(job: Job) -> int:
+    settings = job.settings
+    dtype = settings.resolve_vision_kv_dtype(job.model)
+    return settings.block_size * estimate.kv_bytes_per_token(job.model.decoder, dtype)
 
 
 def _sequence_kv(job: Job, demand: Demand, positions: int) -> int:

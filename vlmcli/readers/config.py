@@ -2,7 +2,7 @@
 
 from typing import Literal, cast
 
-from vlmcli.engine.config import DtypeName, EngineConfig
+from vlmcli.engine.config import DtypeName, EngineConfig, KvDtypeName
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
 from vlmcli.processors import num_cpus
@@ -20,12 +20,15 @@ def engine_config(
     return EngineConfig(
         kv_cache_bytes=budgets.kv_cache_bytes,
         encoder_cache_bytes=budgets.encoder_cache_bytes,
+        vision_kv_bytes=budgets.vision_kv_bytes or None,
         vision_cache_bytes=budgets.vision_cache_bytes,
         max_num_seqs=min(budgets.max_num_seqs * num_questions, budgets.max_num_batched_tokens),
         max_num_batched_tokens=budgets.max_num_batched_tokens,
         max_encoder_tokens=budgets.max_encoder_tokens,
         device="cpu" if options.device == "auto" else options.device,
         dtype=cast(DtypeName, options.dtype),
+        kv_dtype=cast(KvDtypeName, options.kv_dtype),
+        vision_kv_dtype=cast(KvDtypeName, options.vision_kv_dtype),
         enable_drafts=options.drafts != "off",
         num_threads=options.threads or default_threads(),
     )
