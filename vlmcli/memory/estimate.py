@@ -278,10 +278,13 @@ def kv_bytes(
         blocks = -(-(vision_tokens + text_tokens) // block_size)
         return blocks * block_size * kv_bytes_per_token(decoder, kv_dtype)
     # Blocks at the borders hold text too, so they are text blocks. Where the image begins decides
-    # whether it fills one block more or less; there must be room for both.
+    # how much of it they hold and whether it fills one block more or less; there must be room for
+    # either: text, one token less than a block of image at each border, and the last block's rest.
     vision_blocks = vision_tokens // block_size
-    fewest = max(0, vision_tokens - block_size + 1) // block_size
-    text_blocks = -(-(vision_tokens + text_tokens) // block_size) - fewest
+    text_blocks = min(
+        -(-(vision_tokens + text_tokens) // block_size),
+        (text_tokens + 3 * (block_size - 1)) // block_size,
+    )
     return block_size * (
         vision_blocks * kv_bytes_per_token(decoder, vision_kv_dtype)
         + text_blocks * kv_bytes_per_token(decoder, kv_dtype)
