@@ -1,4 +1,4 @@
-"""Random checkpoints of a supported family, for benchmarks that need shapes and no answers.
+"""Random checkpoints of supported families, for benchmarks that need shapes and no answers.
 
 Written by transformers, so that they are what a user's checkpoint is: config, processor, tokenizer,
 safetensors. The tokenizer is the built-in model's; their answers mean nothing.
@@ -6,8 +6,9 @@ safetensors. The tokenizer is the built-in model's; their answers mean nothing.
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -21,7 +22,7 @@ _PRINTED = (33, 127)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A Qwen2-VL model of any size: widths and depths of its two halves, and its pixel limit."""
+    """A model of any size: widths and depths of its two halves, and its pixel limit."""
 
     name: str
     hidden_size: int
@@ -34,6 +35,7 @@ class Shape:
     vision_layers: int
     vision_heads: int
     max_pixels: int
+    family: Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"] = "qwen2_vl"
 
 
 TINY = Shape(
@@ -62,6 +64,7 @@ SMALL = Shape(
     vision_heads=3,
     max_pixels=1_000_000,
 )
+WINDOWED = replace(SMALL, name="windowed", family="qwen2_5_vl")
 MID = Shape(
     name="mid",
     hidden_size=768,
@@ -74,8 +77,10 @@ MID = Shape(
     vision_layers=8,
     vision_heads=8,
     max_pixels=600_000,
+    family="qwen3_vl",
 )
-"""About 115 million parameters."""
+"""About 150 million parameters."""
+_PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
 
 
 REUSE = Shape(
@@ -102,13 +107,14 @@ def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Pat
     printable letters: its weights are scaled by their fan-in, its output layer is not its
     embedding.
     """
-    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForImageTextToText
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.manual_seed(0)
-    model = Qwen2VLForConditionalGeneration(
-        Qwen2VLConfig(**_config(shape) | {"tie_word_embeddings": not lively})
+    config = _config(shape) | {"tie_word_embeddings": not lively}
+    model = AutoModelForImageTextToText.from_config(
+        AutoConfig.for_model(shape.family, **config), dtype=torch.float32
     )
     if lively:
         _enliven(model)
@@ -116,7 +122,7 @@ def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Pat
     model.save_pretrained(path)
     processor = {
         "image_processor_type": "Qwen2VLImageProcessor",
-        "patch_size": 14,
+        "patch_size": _PATCH[shape.family],
         "merge_size": 2,
         "temporal_patch_size": 2,
         "min_pixels": 56 * 56,
@@ -152,6 +158,7 @@ def _config(shape: Shape) -> dict[str, object]:
         "num_hidden_layers": shape.num_layers,
         "num_attention_heads": shape.num_heads,
         "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": head_dim,
         "intermediate_size": shape.intermediate_size,
         "vocab_size": shape.vocab_size,
         "max_position_embeddings": 32_768,
@@ -164,19 +171,36 @@ def _config(shape: Shape) -> dict[str, object]:
         "bos_token_id": None,
         "pad_token_id": _PAD,
     }
-    vision = {
-        "depth": shape.vision_layers,
-        "embed_dim": shape.vision_width,
-        "hidden_size": shape.hidden_size,
-        "num_heads": shape.vision_heads,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-    }
     return {
         "text_config": text,
-        "vision_config": vision,
+        "vision_config": _vision(shape),
         "image_token_id": _IMAGE,
         "video_token_id": _PAD + 1,
         "vision_start_token_id": _START,
         "vision_end_token_id": _END,
+    }
+
+
+def _vision(shape: Shape) -> dict[str, object]:
+    """The tower. Qwen2-VL calls the decoder's width `hidden_size`, and its own `embed_dim`."""
+    common = {
+        "depth": shape.vision_layers,
+        "num_heads": shape.vision_heads,
+        "patch_size": _PATCH[shape.family],
+        "spatial_merge_size": 2,
+    }
+    if shape.family == "qwen2_vl":
+        return {**common, "embed_dim": shape.vision_width, "hidden_size": shape.hidden_size}
+    last = shape.vision_layers - 1
+    own: dict[str, object] = (
+        {"fullatt_block_indexes": [last], "window_size": 112}
+        if shape.family == "qwen2_5_vl"
+        else {"deepstack_visual_indexes": [0, last // 2, last], "num_position_embeddings": 2304}
+    )
+    return {
+        **common,
+        **own,
+        "hidden_size": shape.vision_width,
+        "intermediate_size": 4 * shape.vision_width,
+        "out_hidden_size": shape.hidden_size,
     }

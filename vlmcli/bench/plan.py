@@ -1,7 +1,7 @@
 """`vlmcli bench plan`: does a job take what was planned for it?
 
 Plans and runs jobs of many kinds: one page and many, A4 pages and stamps and posters, the built-in
-model and random ones of a larger family, two number formats. A plan must not be too low, or caps do
+model and random ones of three families, two number formats. A plan must not be too low, or caps do
 not hold, and not much too high, or jobs are refused that would fit.
 """
 
@@ -16,7 +16,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from vlmcli.bench.checkpoints import MID, SMALL, TINY, Shape, write_checkpoint
+from vlmcli.bench.checkpoints import MID, TINY, WINDOWED, Shape, write_checkpoint
 from vlmcli.bench.pages import Paper, write_print, write_scan
 from vlmcli.bench.rss import run_measured
 from vlmcli.checkpoint import BUILT_IN
@@ -80,8 +80,8 @@ CASES = (
     _case(TINY, "A4", 1),
     _case(TINY, "A0", 1, "bfloat16"),
     _case(TINY, "stamps", 500),
-    _case(SMALL, "A4", 1, "bfloat16"),
-    _case(SMALL, "mixed", 50),
+    _case(WINDOWED, "A4", 1, "bfloat16"),
+    _case(WINDOWED, "mixed", 50),
     _case(MID, "A4", 1),
     _case(MID, "A4", 1, "bfloat16"),
     _case(MID, "stamps", 50),
@@ -127,7 +127,7 @@ def run(
         RuntimeError: a job failed, so that its memory says nothing.
     """
     say(
-        f"{'model':<8}{'pages':<12}{'dtype':<10}{'planned':>10}{'measured':>10}{'ratio':>7}{'s':>7}"
+        f"{'model':<10}{'pages':<12}{'dtype':<10}{'planned':>10}{'measured':>10}{'ratio':>7}{'s':>7}"
     )
     jobs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="vlmcli-bench-") as name:
@@ -140,7 +140,7 @@ def run(
             job = _measure(case, folder, device)
             jobs.append(job)
             say(
-                f"{job['model']:<8}{job['pages']:<12}{job['dtype']:<10}"
+                f"{job['model']:<10}{job['pages']:<12}{job['dtype']:<10}"
                 f"{job['planned_bytes'] / _MIB:>10.1f}{job['measured_bytes'] / _MIB:>10.1f}"
                 f"{job['ratio']:>7.3f}{job['seconds']:>7.1f}"
             )
