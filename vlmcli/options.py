@@ -9,7 +9,7 @@ from typing import Literal
 
 from vlmcli.errors import UsageError
 
-Format = Literal["text", "markdown", "jsonl"]
+Format = Literal["text", "markdown", "jsonl", "hocr", "alto", "pdf", "dolma"]
 ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
 ProgressMode = Literal["auto", "rich", "json", "none"]

@@ -27,11 +27,16 @@ class Writer(Protocol):
         """Give the target up: afterwards it is as before, or holds whole lines only."""
 
 
-class Formatter(Protocol):
+class Formatter:
     """A format that is text: turns records into the pieces of the target, in order."""
 
     def render(self, record: PageRecord) -> str:
         """What this page adds to the target."""
+        raise NotImplementedError
+
+    def tail(self) -> str:
+        """What stands behind the last page."""
+        return ""
 
 
 class TextWriter:
@@ -47,6 +52,9 @@ class TextWriter:
 
     def finish(self) -> None:
         """Publish the file."""
+        tail = self._formatter.tail()
+        if tail:
+            self._file.write(encode(tail))
         self._file.publish()
 
     def abort(self) -> None:

@@ -1,11 +1,12 @@
 """JSON Lines: every page's record, one line a page, exactly as `PageRecord.to_json` writes it."""
 
+from vlmcli.outputs.base import Formatter
 from vlmcli.results import PageRecord
 
 EXTENSION = ".jsonl"
 
 
-class JsonlFormatter:
+class JsonlFormatter(Formatter):
     """Formatter of `-f jsonl`."""
 
     def render(self, record: PageRecord) -> str:

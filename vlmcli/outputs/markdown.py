@@ -7,7 +7,7 @@ What a reader sees after rendering is what was recognised: a line that happens t
 
 import re
 
-from vlmcli.outputs.base import failure_note, plain
+from vlmcli.outputs.base import Formatter, failure_note, plain
 from vlmcli.results import PageRecord
 
 EXTENSION = ".md"
@@ -33,7 +33,7 @@ _BLOCK = re.compile(
 )
 
 
-class MarkdownFormatter:
+class MarkdownFormatter(Formatter):
     """Formatter of `-f markdown`.
 
     Args:

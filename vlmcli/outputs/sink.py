@@ -6,16 +6,36 @@ job ends. Nothing is created before the first record.
 """
 
 import io
+from collections.abc import Callable
 from typing import BinaryIO
 
 from vlmcli.options import Format
+from vlmcli.outputs.alto import AltoFormatter
 from vlmcli.outputs.base import Formatter, TextWriter, Writer
+from vlmcli.outputs.dolma import DolmaFormatter
 from vlmcli.outputs.files import AtomicFile, GrowingFile, OutputFile, StreamFile
+from vlmcli.outputs.hocr import HocrFormatter
 from vlmcli.outputs.jsonl import JsonlFormatter
 from vlmcli.outputs.markdown import MarkdownFormatter
 from vlmcli.outputs.targets import OutputPlan
 from vlmcli.outputs.text import TextFormatter
 from vlmcli.results import PageRecord
+
+_FORMATTERS: dict[Format, Callable[[], Formatter]] = {
+    "text": TextFormatter,
+    "jsonl": JsonlFormatter,
+    "hocr": HocrFormatter,
+    "alto": AltoFormatter,
+    "dolma": DolmaFormatter,
+}
+
+
+def _pdf_writer(name: str, plan: OutputPlan, file: OutputFile) -> Writer:
+    # Imports numpy and, later, PyMuPDF, which no other format needs in this process.
+    from vlmcli.documents.base import Source
+    from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
+
+    return SearchablePdfWriter(Source(path=plan.sources[name], name=name), plan.password, file)
 
 
 class RecordSink:
@@ -79,15 +99,17 @@ class RecordSink:
         ]
 
     def _writer(self, format_: Format, document: str) -> Writer:
-        return TextWriter(self._formatter(format_), self._file(format_, document))
+        file = self._file(format_, document)
+        if format_ == "pdf":
+            name = document or next(iter(self._plan.sources))
+            return _pdf_writer(name, self._plan, file)
+        return TextWriter(self._formatter(format_), file)
 
     def _formatter(self, format_: Format) -> Formatter:
-        if format_ == "text":
-            return TextFormatter()
         if format_ == "markdown":
             is_shared = self._plan.kind != "directory" and self._plan.num_documents > 1
             return MarkdownFormatter(name_documents=is_shared)
-        return JsonlFormatter()
+        return _FORMATTERS[format_]()
 
     def _file(self, format_: Format, document: str) -> OutputFile:
         plan = self._plan

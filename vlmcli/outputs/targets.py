@@ -15,12 +15,16 @@ from typing import Literal
 
 from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import Format, OcrOptions
-from vlmcli.outputs import jsonl, markdown, text
+from vlmcli.outputs import alto, dolma, hocr, jsonl, markdown, text
 
 EXTENSIONS: Mapping[Format, str] = {
     "text": text.EXTENSION,
     "markdown": markdown.EXTENSION,
     "jsonl": jsonl.EXTENSION,
+    "hocr": hocr.EXTENSION,
+    "alto": alto.EXTENSION,
+    "pdf": ".pdf",
+    "dolma": dolma.EXTENSION,
 }
 JOURNAL_SUFFIX = ".vlmcli-journal"
 
@@ -48,6 +52,9 @@ class OutputPlan:
     num_documents: int = 1
     resume: bool = False
     overwrite: bool = False
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    """Where the documents lie, by name, for formats that are made from them."""
+    password: str | None = field(default=None, repr=False)
 
     @property
     def journal_path(self) -> Path | None:
@@ -75,8 +82,12 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
     """
     formats = tuple(dict.fromkeys(options.formats))
     kind, path = _kind_of(options)
+    if "pdf" in formats and kind != "directory" and len(sources) > 1:
+        raise UsageError(
+            "a searchable PDF holds one document", remedy="name a directory with -o, as in -o out/"
+        )
     if kind == "stream":
-        return _stream_plan(options, formats, path, len(sources))
+        return _stream_plan(options, formats, path, sources)
     assert path is not None
     plan = OutputPlan(
         kind=kind,
@@ -87,6 +98,8 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
         num_documents=len(sources),
         resume=options.resume,
         overwrite=options.overwrite,
+        sources=dict(sources),
+        password=options.password,
     )
     _check(plan, sources)
     return plan
@@ -169,7 +182,10 @@ def _kind_of(options: OcrOptions) -> tuple[Kind, Path | None]:
 
 
 def _stream_plan(
-    options: OcrOptions, formats: tuple[Format, ...], path: Path | None, num_documents: int
+    options: OcrOptions,
+    formats: tuple[Format, ...],
+    path: Path | None,
+    sources: Sequence[tuple[str, Path]],
 ) -> OutputPlan:
     name = "stdout" if path is None else str(path)
     if len(formats) > 1:
@@ -186,7 +202,9 @@ def _stream_plan(
         formats=formats,
         path=path,
         files={} if path is None else {formats[0]: path},
-        num_documents=num_documents,
+        num_documents=len(sources),
+        sources=dict(sources),
+        password=options.password,
     )
 
 

@@ -6,13 +6,13 @@ answer stands below its question. Gives up boxes, confidences and provenance: ta
 JSONL for these.
 """
 
-from vlmcli.outputs.base import failure_note, plain
+from vlmcli.outputs.base import Formatter, failure_note, plain
 from vlmcli.results import PageRecord
 
 EXTENSION = ".txt"
 
 
-class TextFormatter:
+class TextFormatter(Formatter):
     """Formatter of `-f text`."""
 
     def __init__(self) -> None:

@@ -1,0 +1,219 @@
+"""`-f pdf`: the words are found where they stand, and nothing of the document is different."""
+
+import io
+
+import pymupdf
+import pytest
+from command_line import ROOT
+from PIL import Image, ImageDraw, ImageFont
+
+from vlmcli.documents.source import Source
+from vlmcli.outputs.files import AtomicFile
+from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
+from vlmcli.results import Line, PageRecord
+
+WORDS = "Zebra Ünïcode — Ελλάδα 漢字 𝔘"
+
+
+def make(source, target, records, password=None):
+    """Write a searchable PDF of a document from records made by hand."""
+    writer = SearchablePdfWriter(Source(path=source, name="d"), password, AtomicFile(target))
+    for record in records:
+        writer.write(record)
+    writer.finish()
+    return pymupdf.open(target)
+
+
+def record_of(page, number=1, *, scale=2.0, lines=None, **more):
+    """A record of a displayed page at `scale` pixels a point, one line at its lower right."""
+    width, height = round(page.rect.width * scale), round(page.rect.height * scale)
+    box = (width // 3, height // 2, width - 20, height // 2 + 40)
+    lines = (Line(bbox=box, text=WORDS),) if lines is None else lines
+    more = {"status": "ok", "source": "model", "text": WORDS, **more}
+    return PageRecord(
+        document="d", page=number, pages=1, width=width, height=height, lines=lines, **more
+    )
+
+
+def displayed(page, box):
+    """A box on the page as it lies, brought to where it is seen."""
+    width, height = page.rect.width, page.rect.height
+    x0, y0, x1, y1 = box
+    boxes = {
+        0: box,
+        90: (width - y1, x0, width - y0, x1),
+        180: (width - x1, height - y1, width - x0, height - y0),
+        270: (y0, height - x1, y1, height - x0),
+    }
+    return pymupdf.Rect(boxes[page.rotation])
+
+
+def assert_found(page, record):
+    """Every line's text lies in its box, on the displayed page."""
+    scale = page.rect.width / record.width
+    words = page.get_text("words")
+    for line in record.lines:
+        box = pymupdf.Rect(*(value * scale for value in line.bbox))
+        box += (-1, -1, 1, 1)
+        inside = [w[4] for w in words if displayed(page, w[:4]) in box]
+        assert " ".join(inside) == line.text, words
+
+
+def picture_of(page):
+    return page.get_pixmap(dpi=50).samples
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("crop", [None, "[50 140 400 560]"])
+@pytest.mark.parametrize("more", [{}, {"UserUnit": "2.5"}, {"MediaBox": "[-30 20 450 660]"}])
+def test_text_stands_where_the_line_is_seen(tmp_path, rotation, crop, more):
+    with pymupdf.open() as document:
+        page = document.new_page(width=480, height=640)
+        page.draw_rect((60, 90, 200, 200), fill=(0.2, 0.5, 0.9))
+        for key, value in (more | ({"CropBox": crop} if crop else {})).items():
+            document.xref_set_key(page.xref, key, value)
+        document.xref_set_key(page.xref, "Rotate", str(rotation))
+        document.save(tmp_path / "in.pdf")
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        record = record_of(before[0])
+        after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", [record])
+        assert picture_of(after[0]) == picture_of(before[0])
+        assert_found(after[0], record)
+
+
+def test_a_page_that_leaves_its_graphics_state_changed_does_no_harm(tmp_path):
+    with pymupdf.open() as document:
+        page = document.new_page(width=300, height=300)
+        page.insert_text((20, 40), "x")
+        (xref,) = page.get_contents()
+        document.update_stream(xref, b"0.5 0 0 0.5 9 10 cm 7 Tr 3 Tc " + page.read_contents())
+        document.save(tmp_path / "in.pdf")
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        record = record_of(before[0])
+    after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", [record])
+    assert_found(after[0], record)
+
+
+def test_everything_else_of_the_document_stays(tmp_path):
+    """Bookmarks, links, attachments, form fields; the old bytes are the beginning of the new."""
+    with pymupdf.open() as document:
+        for number in range(3):
+            page = document.new_page(width=300, height=200)
+            page.insert_text((20, 40), f"page {number}")
+        document.set_toc([[1, "First", 1], [2, "Second", 2]])
+        document[0].insert_link(
+            {"kind": pymupdf.LINK_GOTO, "from": pymupdf.Rect(9, 9, 50, 50), "page": 2}
+        )
+        document.embfile_add("data.csv", b"1,2,3", filename="data.csv")
+        widget = pymupdf.Widget()
+        widget.rect, widget.field_name = pymupdf.Rect(60, 60, 160, 80), "name"
+        widget.field_type, widget.field_value = pymupdf.PDF_WIDGET_TYPE_TEXT, "kept"
+        document[1].add_widget(widget)
+        document.save(tmp_path / "in.pdf")
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        records = [record_of(page, page.number + 1) for page in before]
+        records[2] = record_of(before[2], 3, source="text-layer")
+        after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", records)
+        assert after.get_toc() == before.get_toc()
+        assert [link["page"] for link in after[0].get_links()] == [2]
+        assert after.embfile_get("data.csv") == b"1,2,3"
+        assert [widget.field_value for widget in after[1].widgets()] == ["kept"]
+        assert [picture_of(page) for page in after] == [picture_of(page) for page in before]
+        for number in (0, 1):
+            assert_found(after[number], records[number])
+        assert WORDS not in after[2].get_text(), "a page with a text of its own gets no second one"
+    old, new = ((tmp_path / name).read_bytes() for name in ("in.pdf", "out.pdf"))
+    assert new[: len(old)] == old
+
+
+def test_resources_that_pages_share_or_inherit(tmp_path):
+    with pymupdf.open() as document:
+        for _ in range(3):
+            document.new_page(width=200, height=200).insert_text((20, 40), "old")
+        kind, shared = document.xref_get_key(document[0].xref, "Resources")
+        assert kind in ("dict", "xref")
+        if kind == "dict":
+            xref = document.get_new_xref()
+            document.update_object(xref, shared)
+            shared = f"{xref} 0 R"
+        parent = int(document.xref_get_key(document[1].xref, "Parent")[1].split()[0])
+        document.xref_set_key(parent, "Resources", shared)
+        document.xref_set_key(document[0].xref, "Resources", shared)
+        for number in (1, 2):
+            document.xref_set_key(document[number].xref, "Resources", "null")
+        document.save(tmp_path / "in.pdf")
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        records = [record_of(page, page.number + 1) for page in before]
+        after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", records)
+        for page, record in zip(after, records, strict=True):
+            assert_found(page, record)
+            assert "old" in page.get_text()
+            assert picture_of(page) == picture_of(before[page.number])
+
+
+def test_an_encrypted_document_stays_encrypted(tmp_path):
+    with pymupdf.open() as document:
+        document.new_page(width=200, height=200)
+        document.save(
+            tmp_path / "in.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="u", owner_pw="o"
+        )
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        before.authenticate("u")
+        record = record_of(before[0])
+    after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", [record], password="u")
+    assert after.needs_pass
+    assert after.authenticate("u")
+    assert_found(after[0], record)
+
+
+def writing(width: int, height: int, text: str) -> Image.Image:
+    image = Image.new("L", (width, height), 255)
+    font = ImageFont.load_default(size=30)
+    ImageDraw.Draw(image).text((20, 20), text, font=font, fill=0)
+    return image
+
+
+def test_pictures_become_pages(real, tmp_path):
+    """Every frame is a page; a plain JPEG is embedded as it is, a turned one upright."""
+    plain = writing(600, 80, "The plain picture")
+    plain.save(tmp_path / "plain.jpg", dpi=(150, 150))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    writing(600, 80, "The turned picture").rotate(90, expand=True).save(
+        tmp_path / "turned.jpg", exif=exif
+    )
+    frames = [writing(600, 80, f"Frame number {n}") for n in (1, 2, 3)]
+    frames[0].save(tmp_path / "many.tiff", save_all=True, append_images=frames[1:])
+    names = ("plain.jpg", "turned.jpg", "many.tiff")
+    done = real("ocr", *names, "-f", "pdf", "-f", "jsonl", "-o", "out/")
+    assert done.returncode == 0, done.stderr.decode()
+    with pymupdf.open(tmp_path / "out" / "plain.pdf") as pdf:
+        (image,) = pdf[0].get_images()
+        assert pdf.extract_image(image[0])["image"] == (tmp_path / "plain.jpg").read_bytes()
+        assert pdf[0].rect.width == pytest.approx(600 * 72 / 150, abs=0.5)
+        assert "picture" in pdf[0].get_text()
+    with pymupdf.open(tmp_path / "out" / "turned.pdf") as pdf:
+        assert pdf[0].rect.width > 5 * pdf[0].rect.height
+        assert "picture" in pdf[0].get_text()
+    with pymupdf.open(tmp_path / "out" / "many.pdf") as pdf:
+        assert pdf.page_count == 3
+        assert all("Frame" in page.get_text() for page in pdf)
+
+
+def test_to_stdout_and_only_selected_pages(real, tmp_path):
+    with pymupdf.open(ROOT / "samples" / "scan.pdf") as scan, pymupdf.open() as two:
+        two.insert_pdf(scan)
+        two.insert_pdf(scan)
+        two.save(tmp_path / "two.pdf")
+    done = real("ocr", "two.pdf", "--pages", "2", "-f", "pdf")
+    assert done.returncode == 0, done.stderr.decode()
+    with pymupdf.open(stream=io.BytesIO(done.stdout), filetype="pdf") as pdf:
+        assert pdf.page_count == 2
+        assert pdf[0].get_text().strip() == ""
+        assert "point text" in pdf[1].get_text()
+
+
+def test_one_pdf_holds_one_document(cli):
+    done = cli("ocr", "a.pdf", "b.pdf", "-f", "pdf", "-o", "all.pdf")
+    assert done.returncode == 2
+    assert b"-o out/" in done.stderr

@@ -1,0 +1,203 @@
+"""Searchable PDF: the document as it was, with what was read behind its pages, invisible.
+
+A PDF keeps its bytes: the text is appended as an update, so that pictures, bookmarks, links,
+attachments and what a signature covers stay as they are. Pictures become pages of their own size.
+Pages that were answered from their own text layer, blank and failed pages get nothing. Makes no
+PDF/A. Where only a reader of whole pages was at work, lines are spread over the page's height.
+"""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vlmcli.documents import mupdf
+from vlmcli.documents.source import Source
+from vlmcli.errors import EncryptedError, OutputError
+from vlmcli.outputs.files import OutputFile
+from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
+from vlmcli.outputs.pdf_pages import PicturePages, is_pdf
+from vlmcli.outputs.words import lines_of
+from vlmcli.results import Line, PageRecord
+
+EXTENSION = ".pdf"
+_FONT = "VlmcliText"
+_BASELINE = -DESCENT / 1000
+"""Where letters stand, as a share of a line's height from below: its box is what is marked."""
+_CHUNK = 1 << 20
+
+
+class SearchablePdfWriter:
+    """A `Writer` of one document.
+
+    Args:
+        source: the document.
+        password: opens it, where it is encrypted.
+        file: takes the finished PDF.
+    """
+
+    def __init__(self, source: Source, password: str | None, file: OutputFile) -> None:
+        self._source, self._password, self._file = source, password, file
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._pdf: Any = None
+        self._pictures: PicturePages | None = None
+        self._font: GlyphlessFont | None = None
+
+    def write(self, record: PageRecord) -> None:
+        """Put the text of the next page behind it."""
+        with self._translated():
+            if self._pdf is None:
+                self._open()
+            if self._pictures is not None:
+                self._pictures.add_until(record)
+            if record.source != "text-layer" and record.page:
+                self._add_text(record)
+
+    def finish(self) -> None:
+        """Write the PDF and publish it."""
+        with self._translated():
+            if self._pdf is None:
+                self._open()
+            if self._pictures is not None:
+                self._pictures.add_rest()
+            path = self._save()
+            with path.open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    self._file.write(chunk)
+        self._file.publish()
+        self._close()
+
+    def abort(self) -> None:
+        """Give the PDF up."""
+        self._file.discard()
+        self._close()
+
+    def _open(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="vlmcli-", ignore_cleanup_errors=True)
+        pymupdf = mupdf.load()
+        if not is_pdf(self._source.path):
+            self._pdf = pymupdf.open()
+            self._pictures = PicturePages(self._source, self._pdf)
+            return
+        copy = Path(self._folder.name) / "copy.pdf"
+        shutil.copyfile(self._source.path, copy)
+        self._pdf = pymupdf.open(copy, filetype="pdf")
+        if self._pdf.needs_pass and not self._pdf.authenticate(self._password or ""):
+            raise EncryptedError(f"{self._source.name}: the password does not open it")
+
+    def _save(self) -> Path:
+        assert self._folder is not None
+        if self._font is not None:
+            self._font.close()
+        changed = Path(self._folder.name) / "copy.pdf"
+        if self._pictures is None and self._pdf.can_save_incrementally():
+            self._pdf.saveIncr()
+            return changed
+        whole = changed.with_name("whole.pdf")
+        self._pdf.save(whole, deflate=True, encryption=mupdf.load().PDF_ENCRYPT_KEEP)
+        return whole
+
+    def _close(self) -> None:
+        if self._pdf is not None:
+            with contextlib.suppress(*mupdf.errors()):
+                self._pdf.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._pdf = self._folder = self._pictures = None
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OutputError:
+            raise
+        except mupdf.errors() as error:
+            raise OutputError(
+                f"cannot make a PDF of {self._source.name}: {mupdf.reason(error)}",
+                remedy="choose another format with -f, or set TMPDIR to a folder with room",
+            ) from error
+
+    def _add_text(self, record: PageRecord) -> None:
+        lines = list(lines_of(record))
+        if not lines or record.page > self._pdf.page_count:
+            return
+        page = self._pdf[record.page - 1]
+        self._font = self._font or GlyphlessFont(self._pdf)
+        _add_resource(self._pdf, page.xref, self._font.xref)
+        stream = _content(page, record, lines, self._font)
+        xref = self._pdf.get_new_xref()
+        self._pdf.update_object(xref, "<<>>")
+        self._pdf.update_stream(xref, stream, new=True, compress=True)
+        # Before the page's own content: nothing that it does to the graphics state matters there.
+        own = " ".join(f"{one} 0 R" for one in page.get_contents())
+        self._pdf.xref_set_key(page.xref, "Contents", f"[{xref} 0 R {own}]")
+
+
+def _content(page: Any, record: PageRecord, lines: list[Line], font: GlyphlessFont) -> bytes:
+    """A content stream that writes the lines, invisible, where they stand on the displayed page."""
+    pymupdf = mupdf.load()
+    to_pdf = _to_user_space(page)
+    scale_x, scale_y = page.rect.width / record.width, page.rect.height / record.height
+    right = pymupdf.Point(1, 0) * pymupdf.Matrix(*list(to_pdf)[:4], 0, 0)
+    up = pymupdf.Point(0, -1) * pymupdf.Matrix(*list(to_pdf)[:4], 0, 0)
+    parts = [b"q BT 3 Tr\n"]
+    for line in lines:
+        x0, y0, x1, y1 = line.bbox
+        size = (y1 - y0) * scale_y
+        origin = pymupdf.Point(x0 * scale_x, (y1 - _BASELINE * (y1 - y0)) * scale_y) * to_pdf
+        natural = len(line.text) * size * ADVANCE / 1000
+        stretch = 100 * (x1 - x0) * scale_x / natural
+        matrix = f"{right.x:.4f} {right.y:.4f} {up.x:.4f} {up.y:.4f} {origin.x:.3f} {origin.y:.3f}"
+        parts.append(f"/{_FONT} {size:.3f} Tf {stretch:.3f} Tz {matrix} Tm ".encode())
+        parts.append(font.text_string(line.text) + b" Tj\n")
+    return b"".join([*parts, b"ET Q\n"])
+
+
+def _to_user_space(page: Any) -> Any:
+    """Points of the displayed page to the coordinates that its content is written in.
+
+    PyMuPDF's own matrices forget the crop box of a rotated page, and UserUnit.
+    """
+    crop, top = page.cropbox, page.mediabox.y1 - page.cropbox.y0
+    left, right, bottom = crop.x0, crop.x1, top - crop.height
+    turned = {
+        0: (1, 0, 0, -1, left, top),
+        90: (0, 1, 1, 0, left, bottom),
+        180: (-1, 0, 0, 1, right, bottom),
+        270: (0, -1, -1, 0, right, top),
+    }[page.rotation]
+    width = crop.height if page.rotation in (90, 270) else crop.width
+    pymupdf = mupdf.load()
+    unit = width / page.rect.width
+    return pymupdf.Matrix(unit, unit) * pymupdf.Matrix(*turned)
+
+
+def _add_resource(pdf: Any, page: int, font: int) -> None:
+    """Name the font in the page's resources, which may be inherited, shared or indirect."""
+    holder, path = page, "Resources"
+    kind, value = pdf.xref_get_key(page, "Resources")
+    if kind == "null":
+        kind, value = _inherited(pdf, page)
+        pdf.xref_set_key(page, "Resources", value)
+    if kind == "xref":
+        holder, path = int(value.split()[0]), ""
+    fonts = f"{path}/Font".lstrip("/")
+    kind, value = pdf.xref_get_key(holder, fonts)
+    if kind == "xref":
+        holder, fonts = int(value.split()[0]), ""
+    pdf.xref_set_key(holder, f"{fonts}/{_FONT}".lstrip("/"), f"{font} 0 R")
+
+
+def _inherited(pdf: Any, page: int) -> tuple[str, str]:
+    """Resources that the page has from the nodes above it: their kind and value."""
+    seen = {page}
+    kind, value = pdf.xref_get_key(page, "Parent")
+    while kind == "xref" and (node := int(value.split()[0])) not in seen:
+        seen.add(node)
+        kind, value = pdf.xref_get_key(node, "Resources")
+        if kind != "null":
+            return kind, value
+        kind, value = pdf.xref_get_key(node, "Parent")
+    return "dict", "<<>>"

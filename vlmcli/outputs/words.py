@@ -1,0 +1,64 @@
+"""Where the words of a line stand, for formats that want a box for each.
+
+Readers give boxes of lines. A word's box is its share of the line's, by characters: good enough to
+mark a word that was searched for, not to measure it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vlmcli.outputs.base import plain
+from vlmcli.results import Line, PageRecord
+
+Box = tuple[int, int, int, int]
+_UNSTORABLE = re.compile("[\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A word and its box, x0, y0, x1, y1 in pixels of the displayed page."""
+
+    text: str
+    bbox: Box
+
+
+def storable(text: str) -> str:
+    """Text without what XML cannot hold: controls, lone surrogates, non-characters."""
+    return _UNSTORABLE.sub("\ufffd", plain(text))
+
+
+def lines_of(record: PageRecord) -> Iterator[Line]:
+    """The lines of a page that have text; those of a reader without boxes share the page's height.
+
+    A reader of whole pages says what stands there, not where. Spread over the page, its lines can
+    still be searched, and they keep their order.
+    """
+    if record.lines:
+        for line in record.lines:
+            text = " ".join(storable(line.text).split())
+            x0, y0, x1, y1 = line.bbox
+            if text and x0 < x1 and y0 < y1:
+                yield Line(bbox=line.bbox, text=text, confidence=line.confidence)
+        return
+    texts = [" ".join(text.split()) for text in storable(record.text).splitlines()]
+    texts = [text for text in texts if text]
+    if not texts or not record.width or not record.height:
+        return
+    step = record.height / (len(texts) + 1)
+    longest = max(len(text) for text in texts)
+    for number, text in enumerate(texts):
+        width = max(1, round(record.width * len(text) / longest))
+        top = round(step * (number + 0.5))
+        yield Line(bbox=(0, top, width, max(top + 1, round(top + 0.8 * step))), text=text)
+
+
+def words_of(line: Line) -> Iterator[Word]:
+    """The words of a line whose text has single spaces."""
+    x0, y0, x1, y1 = line.bbox
+    unit = (x1 - x0) / len(line.text)
+    place = 0
+    for text in line.text.split(" "):
+        left, right = round(x0 + unit * place), round(x0 + unit * (place + len(text)))
+        yield Word(text=text, bbox=(left, y0, max(left + 1, right), y1))
+        place += len(text) + 1
