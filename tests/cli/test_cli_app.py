@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from vlmcli import __version__
 from vlmcli.errors import ExitCode
+from vlmcli.options import Format
 
 HEAVY = (
     *("torch", "transformers", "tokenizers", "safetensors", "pymupdf", "fitz", "numpy", "scipy"),
@@ -68,7 +70,7 @@ def test_without_a_command_there_is_help(cli):
         ("vlmcli o", {"ocr"}),
         ("vlmcli ocr --text-l", {"--text-layer"}),
         ("vlmcli ocr --text-layer ", {"auto", "ignore", "only", "draft"}),
-        ("vlmcli ocr -f ", {"text", "markdown", "jsonl"}),
+        ("vlmcli ocr -f ", set(get_args(Format))),
     ],
 )
 def test_completion(cli, line, expected):
