@@ -40,9 +40,10 @@ LAW: dict[str, set[str]] = {
         *("engine", "documents", "memory"),
     },
     "nano": set(),
+    "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
-    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors", "hub", "catalogue"},
+    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors", "hub", "catalogue", "evaluation"},
     "__main__": {"cli"},
 }
 """Component → the components that it may import besides itself and the package's own constants."""

@@ -1,0 +1,93 @@
+"""`vlmcli eval` as users run it, on files of every kind."""
+
+import json
+import shutil
+
+import pytest
+from command_line import ROOT
+
+TRUTH = "The quick brown fox\fjumps over\n"
+TEXTS = ["The quick brown fax", "jumps over"]
+
+
+@pytest.fixture
+def folder(cli):
+    """A truth, and two runs of which the second is better."""
+    (cli.folder / "truth.txt").write_text(TRUTH)
+    for name, texts in (("first", ["The quack brown fax", "jumps"]), ("second", TEXTS)):
+        lines = [
+            json.dumps({"document": "in/truth.pdf", "page": page, "text": text})
+            for page, text in enumerate(texts, 1)
+        ]
+        (cli.folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return cli.folder
+
+
+def evaluated(cli, *args, code=0):
+    done = cli("eval", *args, "--json")
+    assert done.returncode == code, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_records_against_a_text_file(cli, folder):
+    found = evaluated(cli, "second.jsonl", "truth.txt")
+    assert found["cer"]["value"] == round(1 / (len("The quick brown fox") + len("jumps over")), 5)
+    assert found["wer"]["value"] == round(1 / 6, 5)
+    assert (found["pages"], found["missing"]) == (2, 0)
+    assert [page["page"] for page in found["worst"]] == [1, 2]
+    text = cli("eval", "second.jsonl", "truth.txt").stdout.decode()
+    assert "character error rate" in text
+    assert "truth, page 1" in text
+
+
+def test_folders_and_missing_pages(cli, folder):
+    (folder / "texts").mkdir()
+    (folder / "texts" / "truth.txt").write_text(TEXTS[0])
+    found = evaluated(cli, "texts", "truth.txt")
+    assert (found["pages"], found["missing"]) == (2, 1)
+    assert found["worst"][0] == {"document": "truth", "page": 2, "cer": 1.0, "missing": True}
+
+
+def test_two_runs(cli, folder):
+    found = evaluated(cli, "--compare", "first.jsonl", "second.jsonl", "truth.txt")
+    assert found["comparison"]["cer_difference"]["value"] < 0
+    assert found["comparison"]["better_pages"] == 2
+    assert found["cer"]["value"] < found["comparison"]["first"]["cer"]["value"]
+
+
+def test_a_gate_for_ci(cli, folder):
+    evaluated(cli, "second.jsonl", "truth.txt", "--max-cer", "0.1")
+    evaluated(cli, "second.jsonl", "truth.txt", "--max-cer", "0.01", code=5)
+
+
+def test_html(cli, folder):
+    evaluated(cli, "second.jsonl", "truth.txt", "--html", "worst.html")
+    assert "<del>o</del>" in (folder / "worst.html").read_text()
+
+
+def test_against_the_documents_own_text_layers(cli, folder):
+    shutil.copy(ROOT / "samples" / "table.pdf", folder)
+    done = cli("ocr", "table.pdf", "-f", "jsonl", "-o", "own.jsonl")
+    assert done.returncode == 0, done.stderr.decode()
+    found = evaluated(cli, "own.jsonl", "--truth", "text-layer")
+    assert found["cer"]["value"] == 0
+    assert found["pages"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["second.jsonl"], 2),
+        (["second.jsonl", "truth.txt", "truth.txt"], 2),
+        (["second.jsonl", "nothing.txt"], 3),
+        (["truth.txt", "--truth", "text-layer"], 2),
+        (["second.jsonl", "--truth", "else"], 2),
+        (["broken.jsonl", "truth.txt"], 3),
+        (["second.jsonl", "truth.txt", "--html", "no/where.html"], 4),
+    ],
+)
+def test_what_users_get_wrong(cli, folder, args, code):
+    (folder / "broken.jsonl").write_text('{"page": 1}\n')
+    done = cli("eval", *args)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr

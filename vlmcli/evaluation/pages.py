@@ -1,0 +1,138 @@
+"""Pages of text out of files: what is compared, page by page.
+
+A JSON Lines file has records (`document`, `page`, `text`), a text file has pages between form
+feeds, a folder has such files. Documents are known by the stems of their names, so that a record of
+`scans/a.pdf` and the file `truth/a.txt` are the same document.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from vlmcli.documents.base import RenderSpec
+from vlmcli.errors import InputError, UsageError
+
+PageKey = tuple[str, int]
+"""Document's stem and page number, from 1."""
+_MEASURED = RenderSpec(dpi=100, max_pixels=10**7)
+_SUFFIXES = (".jsonl", ".txt", ".md", ".text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePair:
+    """A page's text as it is and as it should be; either is empty where the page is missing."""
+
+    document: str
+    page: int
+    text: str
+    truth: str
+    is_missing: bool = False
+    """Whether the prediction has no such page."""
+
+
+def read_pages(path: Path) -> dict[PageKey, str]:
+    """The pages of a file or of the files of a folder.
+
+    Raises:
+        InputError: there is nothing to read, or a line is no record.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES)
+        pages: dict[PageKey, str] = {}
+        for file in files:
+            pages |= read_pages(file)
+        if not files:
+            raise InputError(f"no texts in {path}", remedy="texts end with .jsonl, .txt or .md")
+        return pages
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if path.suffix.lower() == ".jsonl":
+        return _records(path, text)
+    return {(path.stem, number): page for number, page in enumerate(text.split("\f"), 1)}
+
+
+def read_text_layers(prediction: Path) -> dict[PageKey, str]:
+    """The text layers of the documents that a JSON Lines file names, for pages that have one.
+
+    Raises:
+        InputError: a document is not where the records say; the file holds no records.
+    """
+    from vlmcli.documents.source import Source, open_document
+    from vlmcli.documents.textlayer import compose
+
+    if prediction.suffix.lower() != ".jsonl":
+        raise UsageError(
+            "--truth text-layer needs to know the documents",
+            remedy="give records, as written by `vlmcli ocr -f jsonl`",
+        )
+    wanted: dict[str, set[int]] = {}
+    for name, number, _ in _lines(prediction):
+        wanted.setdefault(name, set()).add(number)
+    pages: dict[PageKey, str] = {}
+    for name, numbers in wanted.items():
+        document = open_document(Source(path=Path(name), name=name))
+        try:
+            for number in sorted(numbers):
+                verdict = compose(document.text_layer(number - 1, _MEASURED))
+                if verdict.text:
+                    pages[_stem(name), number] = verdict.text
+        finally:
+            document.close()
+    return pages
+
+
+def pair_up(texts: Mapping[PageKey, str], truths: Mapping[PageKey, str]) -> list[PagePair]:
+    """Every page of the truth with its text; pages that only the prediction has are left out.
+
+    Where each side has one document, its name does not matter.
+
+    Raises:
+        UsageError: they have no page in common.
+    """
+    if len({name for name, _ in texts}) == 1 == len({name for name, _ in truths}):
+        (name, _), *_ = truths
+        texts = {(name, page): text for (_, page), text in texts.items()}
+    if not texts.keys() & truths.keys():
+        raise UsageError(
+            "prediction and truth have no page in common",
+            remedy="documents are matched by the stems of their names",
+        )
+    return [
+        PagePair(
+            document=name,
+            page=page,
+            text=texts.get((name, page), ""),
+            truth=truth,
+            is_missing=(name, page) not in texts,
+        )
+        for (name, page), truth in truths.items()
+    ]
+
+
+def _records(path: Path, text: str) -> dict[PageKey, str]:
+    return {(_stem(name), page): content for name, page, content in _lines(path, text)}
+
+
+def _lines(path: Path, text: str | None = None) -> list[tuple[str, int, str]]:
+    """Document, page and text of each record of a JSON Lines file."""
+    found = []
+    content = path.read_text(encoding="utf-8") if text is None else text
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            found.append((str(data["document"]), int(data["page"]), str(data["text"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}, line {number}: not a page record",
+                remedy="give what `vlmcli ocr -f jsonl` writes",
+            ) from error
+    return found
+
+
+def _stem(name: str) -> str:
+    return PurePath(name).stem
