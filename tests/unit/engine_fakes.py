@@ -35,6 +35,7 @@ from vlmcli.engine.request import (
     SamplingParams,
 )
 from vlmcli.engine.sampler import uniform
+from vlmcli.engine.transfers import Transfers
 
 VOCAB = 24
 IMAGE_TOKEN = 22
@@ -59,7 +60,7 @@ def fake_model_config() -> ModelConfig:
             num_heads=1,
             num_kv_heads=1,
             head_dim=2,
-            intermediate_size=2,
+            intermediate_size=64,
             vocab_size=VOCAB,
             rms_norm_eps=1e-6,
             max_position_embeddings=4096,
@@ -143,6 +144,7 @@ class FakeRunner:
         self.has_vision_pool = vision_block_bytes is not None
         self.block_bytes = {"text": BLOCK_BYTES, "vision": vision_block_bytes or BLOCK_BYTES}
         self.first_vision_slot = 0
+        self.saved: dict[str, list[np.ndarray]] = {}
         self.block_size = block_size
         self.guess = draft
         self.fail = False
@@ -161,6 +163,19 @@ class FakeRunner:
         assert bool(num_vision_blocks) == self.has_vision_pool
         self.kv = np.zeros(num_blocks * self.block_size, dtype=np.uint64)
         self.first_vision_slot = (num_blocks - num_vision_blocks) * self.block_size
+
+    def transfer(self, transfers: Transfers) -> None:
+        size = self.block_size
+        for name in transfers.dropped:
+            self.saved.pop(name, None)
+        for out in transfers.out:
+            rows = [self.kv[block * size : (block + 1) * size].copy() for block in out.blocks]
+            self.saved[out.request_id] = rows
+        for back in transfers.back:
+            rows = self.saved.pop(back.request_id)[back.first :]
+            for block, row in zip(back.blocks, rows, strict=True):
+                self.kv[block * size : (block + 1) * size] = row
+        self._maybe_fail()
 
     def encode(self, images: Sequence[ImageInput]) -> list[torch.Tensor]:
         self._maybe_fail()

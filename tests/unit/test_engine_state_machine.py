@@ -5,6 +5,7 @@ all tokens and in pools of two formats.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from engine_fakes import (
@@ -27,10 +28,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from vlmcli.engine.request import DraftSource, Request, RequestOutput, RequestTooLargeError
+from vlmcli.engine.request import (
+    DraftSource,
+    ImageInput,
+    Request,
+    RequestOutput,
+    RequestTooLargeError,
+)
 
+KNOWN = [picture(0, 4, 8), picture(1, 3, 4), picture(1, 2, 6)]
+"""Images that come again and again, so that prefixes are found."""
 IMAGES = st.builds(picture, st.integers(0, 4), st.integers(1, 4), st.integers(1, 8))
-PARTS = st.lists(st.one_of(st.integers(0, 3), IMAGES), min_size=1, max_size=4)
+PARTS = st.lists(
+    st.one_of(st.sampled_from(KNOWN), st.integers(0, 1), IMAGES), min_size=1, max_size=4
+)
 NUM_STEPS = 10_000
 
 
@@ -43,10 +54,11 @@ class EngineMachine(RuleBasedStateMachine):
     num_evicted = 0.0
     num_cached = 0.0
     num_split = 0
+    num_swapped: ClassVar = [0.0, 0.0]
 
     @initialize(
-        pool=st.sampled_from([60, 100, 300]),
-        block_size=st.sampled_from([1, 4]),
+        pool=st.sampled_from([60, 90, 150]),
+        block_size=st.sampled_from([4, 1]),
         batched=st.sampled_from([6, 20, 100]),
         encoder=st.sampled_from([1, 40]),
         embeddings=st.sampled_from([0, 20, 60, 500]),
@@ -57,6 +69,7 @@ class EngineMachine(RuleBasedStateMachine):
         in_prompt=st.booleans(),
         vision_block=st.sampled_from([None, None, 30, 100]),
         vision_share=st.sampled_from([0.3, 0.6]),
+        swap=st.sampled_from([100_000, 2_500, 0]),
     )
     def start(
         self,
@@ -72,6 +85,7 @@ class EngineMachine(RuleBasedStateMachine):
         in_prompt: bool,
         vision_block: int | None,
         vision_share: float,
+        swap: int,
     ) -> None:
         pool_bytes = (pool // block_size + 1) * 100
         self.engine = fake_engine(
@@ -81,7 +95,8 @@ class EngineMachine(RuleBasedStateMachine):
             draft_in_prompt=in_prompt,
             vision_block_bytes=vision_block,
             vision_kv_bytes=int(pool_bytes * vision_share),
-            max_num_seqs=5,
+            swap_bytes=swap,
+            max_num_seqs=6,
             max_num_batched_tokens=batched,
             max_encoder_tokens=encoder,
             encoder_cache_bytes=embeddings * 8,
@@ -96,11 +111,20 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(
         parts=PARTS,
-        max_tokens=st.integers(1, 25),
+        max_tokens=st.integers(1, 60),
         temperature=st.sampled_from([0.0, 0.8]),
         draft=st.sampled_from(["perfect", "shifted", "reversed", "none"]),
     )
     def add(self, parts: list, max_tokens: int, temperature: float, draft: str) -> None:
+        self._add(parts, max_tokens, temperature, draft)
+
+    @rule(count=st.integers(2, 5), max_tokens=st.integers(20, 60), image=st.sampled_from(KNOWN))
+    def crowd(self, count: int, max_tokens: int, image: ImageInput) -> None:
+        """Many that begin small, like questions about a page, and outgrow the pool together."""
+        for number in range(count):
+            self._add([image, number], max_tokens, 0.0, "none")
+
+    def _add(self, parts: list, max_tokens: int, temperature: float, draft: str) -> None:
         self.num_added += 1
         name = f"r{self.num_added}"
         request = make_request(
@@ -119,14 +143,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.requests[name] = request
 
     @precondition(lambda self: self.requests)
-    @rule(num=st.integers(1, 20))
+    @rule(num=st.integers(1, 30))
     def run(self, num: int) -> None:
         for _ in range(num):
             self._step()
 
     @precondition(lambda self: self.requests)
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), one_in_three=st.integers(0, 2))
+    def abort(self, data: st.DataObject, one_in_three: int) -> None:
+        if one_in_three:
+            return
         name = data.draw(st.sampled_from(sorted(self.requests)))
         output = self.engine.abort_request(name)
         assert output is not None and output.finish_reason == "aborted"
@@ -135,8 +161,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.engine.abort_request(name) is None
 
     @precondition(lambda self: self.requests)
-    @rule()
-    def fail(self) -> None:
+    @rule(one_in_four=st.integers(0, 3))
+    def fail(self, one_in_four: int) -> None:
+        if one_in_four:
+            return
         runner_of(self.engine).fail = True
         with pytest.raises(OutOfMemory):
             self.engine.step()
@@ -164,6 +192,10 @@ class EngineMachine(RuleBasedStateMachine):
         EngineMachine.num_preemptions += stats["preemptions"]
         EngineMachine.num_evicted += stats["vision_blocks_evicted"]
         EngineMachine.num_cached += stats["cached_tokens"]
+        for i, name in enumerate(("swapped_out", "swapped_back")):
+            EngineMachine.num_swapped[i] += stats[name]
+        self.engine._scheduler.swap.take()
+        assert self.engine._scheduler.swap.num_bytes == 0
         if runner_of(self.engine).has_vision_pool:
             EngineMachine.num_split += 1
 
@@ -200,3 +232,5 @@ def test_engine_survives_ten_thousand_random_steps() -> None:
     assert EngineMachine.num_evicted > 20
     assert EngineMachine.num_cached > 100
     assert EngineMachine.num_split > 20
+    assert EngineMachine.num_swapped[0] >= EngineMachine.num_swapped[1] > 5
+    assert EngineMachine.num_preemptions > EngineMachine.num_swapped[0]

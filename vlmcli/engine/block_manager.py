@@ -105,6 +105,16 @@ class BlockManager:
         """Blocks that hold `num_tokens`."""
         return -(-num_tokens // self.block_size)
 
+    def kinds_of(self, sequence: Sequence, start: int, end: int) -> list[BlockKind]:
+        """Kinds of the blocks `start` to `end` of a sequence, by what they are to hold."""
+        return self._kinds(sequence, start, end)
+
+    def num_shared_blocks(self, sequence: Sequence) -> int:
+        """How many blocks at the beginning of its table others use as well."""
+        table = sequence.block_table
+        own = (i for i, block_id in enumerate(table) if self._blocks[block_id].ref_count == 1)
+        return next(own, len(table))
+
     def fits_alone(self, sequence: Sequence) -> bool:
         """Whether the sequence could run to its last token with the whole pool to itself."""
         total = self.blocks_for(len(sequence.token_ids))

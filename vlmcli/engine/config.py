@@ -33,6 +33,9 @@ class EngineConfig:
     that show the same image. A single larger one is held beside them while it is needed."""
     vision_cache_bytes: int = 16 << 20
     """Share of the KV pool that blocks of finished requests' image prefixes may keep."""
+    swap_bytes: int = 0
+    """Host memory, beside the pool, for what preempted sequences have computed, where copying it
+    out and back is cheaper than computing it again."""
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 8192
     """Query tokens (prompt chunks, drafts and decode rows) in one step."""
@@ -66,7 +69,7 @@ class EngineConfig:
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_encoder_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("kv_cache_bytes", "encoder_cache_bytes", "vision_cache_bytes"):
+        for name in ("kv_cache_bytes", "encoder_cache_bytes", "vision_cache_bytes", "swap_bytes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
         if not 0 <= (self.vision_kv_bytes or 0) <= self.kv_cache_bytes:

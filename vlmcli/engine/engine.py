@@ -35,6 +35,7 @@ from vlmcli.engine.sampler import choose_tokens, derive_seed
 from vlmcli.engine.scheduler import Scheduler
 from vlmcli.engine.sequence import Sequence
 from vlmcli.engine.step import EncodeJob, ScheduledSequence, SchedulerOutput
+from vlmcli.engine.swap import SwapCost, SwapSpace
 from vlmcli.engine.tokenizer import load_tokenizer
 from vlmcli.engine.verify import count_accepted, cut_at_stop
 from vlmcli.engine.vision_kv import VisionKVCache
@@ -93,6 +94,12 @@ class Engine:
             config,
             self._blocks,
             self._images.embeddings,
+            SwapSpace(
+                config.swap_bytes,
+                SwapCost.of(self.model_config.text, config.device),
+                self._blocks,
+                pool.block_bytes,
+            ),
             embedding_bytes=runner.bytes_per_embedding(),
             overhead_rows=_OVERHEAD_ROWS.get(config.device.partition(":")[0], 64.0),
             on_open=self._complete_prompt,
@@ -202,6 +209,8 @@ class Engine:
         out: dict[str, float] = {**self._counts, **self._sources}
         out |= {
             "preemptions": self._scheduler.num_preemptions,
+            "swapped_out": self._scheduler.swap.num_out,
+            "swapped_back": self._scheduler.swap.num_back,
             "images_encoded": embeddings.num_misses,
             "embedding_hits": embeddings.num_hits,
             "embedding_bytes": embeddings.num_bytes,
@@ -301,6 +310,8 @@ class Engine:
         started = perf_counter()
         is_done = False
         try:
+            if output.transfers:
+                self._runner.transfer(output.transfers)
             batch = build_batch(output.batch, self.config.block_size, self._images.embedding)
             logits = self._runner.execute(batch)
             wanted = [item for item in output.batch if item.wants_logits]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import BlockKind, ModelConfig
 from vlmcli.engine.request import ImageInput
+from vlmcli.engine.transfers import Transfers
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,9 @@ class Runner(Protocol):
 
     def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
         """Make the KV pool; its last `num_vision_blocks` blocks are for image tokens alone."""
+
+    def transfer(self, transfers: Transfers) -> None:
+        """Copy blocks to host memory and back."""
 
     def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
         """Embeddings [tokens, hidden] of each image."""

@@ -5,6 +5,7 @@ are padded with it, nothing is ever written to it, and nothing that is read from
 of image tokens alone may have a format of their own; then they are the last ones of the pool.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from vlmcli.kernels.kv_store import KVPart, KVPlane, KVStore
 NULL_BLOCK = 0
 LayerKV = tuple[KVStore, KVStore]
 """Keys and values of one layer, as the ops take them."""
+SavedBlock = list[Tensor]
+"""A block outside of the pool: keys, values and, for int8, their scales."""
 SCALE_BYTES = 4
 """A float32 per token, head, and key or value, beside int8."""
 
@@ -106,6 +109,25 @@ class KVCache:
         own = self._parts(index)
         others = self.vision._parts(index) if self.vision else (None, None)
         return KVPlane(own[0], others[0]), KVPlane(own[1], others[1])
+
+    def save(self, blocks: Sequence[int]) -> list[SavedBlock]:
+        """Copies of blocks in host memory."""
+        return [[view.to("cpu", copy=True) for view in self._block(block)] for block in blocks]
+
+    def load(self, saved: Sequence[SavedBlock], blocks: Sequence[int]) -> None:
+        """Write saved blocks into as many others of the same formats."""
+        for copies, block in zip(saved, blocks, strict=True):
+            for view, copy in zip(self._block(block), copies, strict=True):
+                view.copy_(copy)
+
+    def _block(self, block: int) -> list[Tensor]:
+        """Views [layers, block_size, …] of everything that is stored of a block."""
+        own = self.keys.shape[1]
+        if block >= own:
+            assert self.vision is not None, f"there is no block {block}"
+            return self.vision._block(block - own + 1)
+        tensors = (self.keys, self.values, self.key_scales, self.value_scales)
+        return [tensor[:, block] for tensor in tensors if tensor is not None]
 
     def _parts(self, index: int) -> tuple[KVPart, KVPart]:
         keys, values = KVPart(self.keys[index]), KVPart(self.values[index])

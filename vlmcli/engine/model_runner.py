@@ -15,7 +15,7 @@ from torch import Tensor
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
 from vlmcli.engine.graph import DecodeInputs, GraphRunner
-from vlmcli.engine.kv_cache import KVCache, bytes_per_block
+from vlmcli.engine.kv_cache import KVCache, SavedBlock, bytes_per_block
 from vlmcli.engine.loader import (
     load_draft_head,
     load_model,
@@ -28,6 +28,7 @@ from vlmcli.engine.models.draft_head import DraftHead
 from vlmcli.engine.models.registry import Model
 from vlmcli.engine.preprocess import pack
 from vlmcli.engine.request import ImageInput
+from vlmcli.engine.transfers import Transfers
 from vlmcli.kernels import Ops, load_ops
 
 _CPU_ENCODE_PATCHES = 1536
@@ -57,6 +58,8 @@ class ModelRunner:
         }
         self.cache: KVCache | None = None
         self.graphs: GraphRunner | None = None
+        self._saved: dict[str, list[SavedBlock]] = {}
+        """Blocks of preempted sequences, by request id."""
 
     @classmethod
     def from_checkpoint(cls, path: Path, config: EngineConfig) -> "ModelRunner":
@@ -128,6 +131,17 @@ class ModelRunner:
             )
             with torch.inference_mode():
                 self.graphs.capture()
+
+    @torch.inference_mode()
+    def transfer(self, transfers: Transfers) -> None:
+        """Copy blocks to host memory and back, in that order."""
+        assert self.cache is not None, "allocate_kv comes first"
+        for name in transfers.dropped:
+            self._saved.pop(name, None)
+        for one in transfers.out:
+            self._saved[one.request_id] = self.cache.save(one.blocks)
+        for one in transfers.back:
+            self.cache.load(self._saved.pop(one.request_id)[one.first :], one.blocks)
 
     @torch.inference_mode()
     def encode(self, images: Sequence[ImageInput]) -> list[Tensor]:

@@ -4,24 +4,28 @@ Three queues, each in order of arrival: sequences whose next image has no embedd
 prompt tokens to compute, sequences that decode. A step is either one encoder batch or one decoder
 batch. Decoding sequences always get their row first; what is left of the token budget goes to
 drafts and to prompts. An encoder batch runs when seats are empty, at most every other step while
-anything decodes, so neither side starves. When blocks run out the youngest owner is preempted and
-computed again later; an older sequence never waits for a younger one. Every call makes progress or
-asserts. Knows no tensors, no clock and no text.
+anything decodes, so neither side starves. When blocks run out the youngest owner is preempted, to
+be computed again or copied back later; an older sequence never waits for a younger one. Every call
+makes progress or asserts. Knows no tensors, no clock and no text.
 """
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from vlmcli.engine.block_manager import BlockManager
 from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.drafting import add_draft
 from vlmcli.engine.drafts import TURN_ROWS
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.request import FinishReason, ImageInput, RequestTooLargeError
 from vlmcli.engine.sequence import Sequence, SequenceStatus
 from vlmcli.engine.step import EncodeJob, ScheduledSequence, SchedulerOutput
+from vlmcli.engine.swap import SwapSpace
 
 
 class Scheduler:
@@ -31,6 +35,7 @@ class Scheduler:
         config: limits in sequences and tokens.
         blocks: the paged pool.
         embeddings: the encoder cache; it holds opaque values here.
+        swap: host memory for what preempted sequences have computed.
         embedding_bytes: bytes of one visual token's embedding.
         overhead_rows: fixed cost of a decoder pass in rows, shared by its sequences; it sets how
             far drafts reach.
@@ -43,6 +48,7 @@ class Scheduler:
         config: EngineConfig,
         blocks: BlockManager,
         embeddings: EncoderCache[Any],
+        swap: SwapSpace,
         *,
         embedding_bytes: int,
         overhead_rows: float,
@@ -53,6 +59,7 @@ class Scheduler:
         self.config = config
         self.blocks = blocks
         self.embeddings = embeddings
+        self.swap = swap
         self.num_preemptions = 0
         self._embedding_bytes = embedding_bytes
         self._overhead_rows = overhead_rows
@@ -103,7 +110,7 @@ class Scheduler:
             output = self._plan()
         assert output is not None, f"no progress possible: {list(self)}"
         self._has_just_encoded = bool(output.encode)
-        return output
+        return replace(output, transfers=self.swap.take()) if output.batch else output
 
     def encoded(self, jobs: Seq[EncodeJob], values: Seq[object]) -> None:
         """Take in the results of an encoder batch, parallel to its jobs."""
@@ -146,22 +153,27 @@ class Scheduler:
         """End a sequence and take everything back that it holds."""
         self._queues[sequence.status].remove(sequence)
         self._let_go(sequence)
+        self.swap.drop(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason = reason
         if sequence.drafter is not None:
             sequence.drafter.close()
 
     def rollback(self, output: SchedulerOutput) -> None:
-        """A decoder batch failed: nothing it would have written may be found or used."""
+        """A decoder batch failed: nothing it would have written or copied may be found or used."""
+        empty = self.swap.undo(output.transfers, [*self])
         for item in output.batch:
-            self.blocks.forget(item.sequence, item.start)
+            size = self.blocks.block_size
+            start = empty.get(item.sequence.request_id)
+            self.blocks.forget(item.sequence, item.start if start is None else start * size)
         for item in output.batch:
-            self._preempt(item.sequence)
+            self._preempt(item.sequence, is_valid=False)
 
     def check_integrity(self) -> None:
         """Assert that queues, blocks and embeddings agree with each other."""
         self.blocks.check_integrity(self)
         self.embeddings.check_integrity()
+        self.swap.check_integrity({sequence.request_id: sequence for sequence in self})
         for status, queue in self._queues.items():
             arrivals = [sequence.arrival for sequence in queue]
             assert arrivals == sorted(set(arrivals))
@@ -240,11 +252,12 @@ class Scheduler:
             if sequence.status is SequenceStatus.DECODING and self._grow(sequence):
                 batch.append(ScheduledSequence(sequence, sequence.num_computed_tokens, 1))
         num_seqs = min(len(batch) + len(prefilling), self.config.max_num_seqs)
+        draft = partial(add_draft, blocks=self.blocks, config=self.config)
         overhead = TURN_ROWS + self._overhead_rows / max(1, num_seqs)
         budget = self.config.max_num_batched_tokens - len(batch)
         draft_budget = budget // 2 if prefilling else budget
         for item in batch:
-            draft_budget -= self._draft(item, draft_budget, overhead)
+            draft_budget -= draft(item, budget=draft_budget, overhead=overhead)
         budget = self.config.max_num_batched_tokens - sum(i.num_query_tokens for i in batch)
         for sequence in [*prefilling]:
             if budget <= 0 or not self._may_prefill(sequence):
@@ -257,32 +270,9 @@ class Scheduler:
             self.blocks.register(sequence, item.start + chunk)
             budget -= chunk
             if item.wants_logits:
-                budget -= self._draft(item, budget, overhead)
+                budget -= draft(item, budget=budget, overhead=overhead)
             batch.append(item)
         return tuple(batch)
-
-    def _draft(self, item: ScheduledSequence, budget: int, overhead: float) -> int:
-        """Add draft tokens where budget and free blocks allow; returns how many."""
-        sequence = item.sequence
-        if sequence.drafter is None:
-            return 0
-        blocks = len(sequence.block_table) + self.blocks.num_blank_text_blocks
-        limit = min(
-            budget,
-            self.config.max_draft_tokens,
-            sequence.num_remaining_tokens - 1,
-            blocks * self.blocks.block_size - sequence.num_tokens,
-        )
-        if limit <= 0:
-            return 0
-        draft = sequence.drafter.propose(limit, overhead)
-        num_draft = len(draft.token_ids)
-        if not num_draft or not self.blocks.grow(
-            sequence, sequence.num_tokens + num_draft, evict=False
-        ):
-            return 0
-        item.draft = draft
-        return num_draft
 
     def _may_prefill(self, sequence: Sequence) -> bool:
         """Whether the sequence has blocks for its prompt, or gets them now.
@@ -298,6 +288,7 @@ class Scheduler:
         if not self.blocks.can_allocate(sequence, hits, reserve=num_decoding):
             return False
         self.blocks.allocate(sequence, hits)
+        self.swap.restore(sequence, len(hits))
         insort(self._running, sequence, key=_arrival)
         self._release_images(sequence)
         self._on_admit(sequence)
@@ -328,8 +319,10 @@ class Scheduler:
                 return False
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
-        """Take the blocks back; everything known is computed again later."""
+    def _preempt(self, sequence: Sequence, *, is_valid: bool = True) -> None:
+        """Take the blocks back; what is known is computed again later, or saved if it is valid."""
+        if is_valid and sequence.num_computed_tokens:
+            self.swap.save(sequence)
         self._let_go(sequence)
         sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1
@@ -364,10 +357,10 @@ class Scheduler:
             self.embeddings.unpin(image.mm_hash, sequence.request_id)
 
     def _num_known_computed(self, sequence: Sequence) -> int:
-        """Tokens that need no computing: done, or found in the prefix cache if admitted now."""
+        """Tokens that need no computing: done, or found in cache or swap if admitted now."""
         if sequence.block_table:
             return sequence.num_computed_tokens
-        return len(self.blocks.match_prefix(sequence)) * self.blocks.block_size
+        return self.swap.num_tokens(sequence, len(self.blocks.match_prefix(sequence)))
 
     def _place(self, sequence: Sequence) -> None:
         """Put the sequence into the queue where it belongs now."""

@@ -64,6 +64,7 @@ class Sequence:
         "positions",
         "request",
         "request_id",
+        "saved",
         "seconds",
         "seed",
         "status",
@@ -113,6 +114,8 @@ class Sequence:
         self.stop_token_ids = stop_token_ids
         self.seed = seed
         self.drafter = drafter
+        self.saved: tuple[int, int] | None = None
+        """After preemption: first block and end of the tokens whose KV is kept in host memory."""
         self.seconds = [0.0, 0.0, 0.0]
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from vlmcli.engine.drafts import NO_DRAFT, Draft
 from vlmcli.engine.request import ImageInput
 from vlmcli.engine.sequence import Sequence
+from vlmcli.engine.transfers import NO_TRANSFERS, Transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,5 @@ class SchedulerOutput:
 
     encode: tuple[EncodeJob, ...] = ()
     batch: tuple[ScheduledSequence, ...] = ()
+    transfers: Transfers = NO_TRANSFERS
+    """Copies between pool and host memory that come before the batch."""
