@@ -29,6 +29,8 @@ def test_terms_add_up_and_the_choice_is_the_largest_that_fits(pages, facts, sett
     assert sum(plan.terms.values()) == plan.peak_bytes
     assert all(value >= 0 for value in plan.terms.values())
     assert plan.fits == (plan.peak_bytes <= cap)
+    swap = min(256 << 20, plan.terms["kv"]) if settings.device == "cuda" else 0
+    assert plan.budgets.swap_bytes == swap <= plan.host_bytes
     assert 1 <= plan.pages_in_flight <= plan.max_pages_in_flight
     assert plan.minimum_bytes <= plan.peak_bytes
     if not plan.fits:

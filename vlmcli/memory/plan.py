@@ -27,6 +27,7 @@ from vlmcli.memory.terms import (
     loads,
     pools_for,
     reader_bytes,
+    swap_bytes,
     terms_for,
     vision_kv_bytes,
 )
@@ -94,6 +95,7 @@ def _budgets(job: Job, load: Load) -> Budgets:
         vision_kv_bytes=vision + pools.vision_cache if vision else 0,
         vision_cache_bytes=pools.vision_cache,
         encoder_cache_bytes=pools.embeddings,
+        swap_bytes=0 if facts is None else swap_bytes(job, pools.kv),
         max_num_seqs=load.sequences,
         max_num_batched_tokens=max(load.sequences, step),
         max_encoder_tokens=tokens * (load.sequences if by_lines else 1),

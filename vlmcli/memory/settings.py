@@ -32,6 +32,9 @@ LINE_READER_BYTES = 3 << 20
 PAGES_IN_FLIGHT = {"cpu": 4, "cuda": 16}
 """Pages that a page reader works on at once: on a CPU more would not make decoding cheaper. A line
 reader works on the lines of as many pages as it needs to fill its batches."""
+SWAP_BYTES = {"cpu": 0, "cuda": 256 << 20}
+"""Main memory for the KV of preempted sequences: about one page's. On a CPU it would be taken from
+the same memory as the pool."""
 LINE_PITCH_POINTS = 14.0
 """Distance of text lines assumed where a line reader's tokens are estimated."""
 IMAGE_DPI = 200.0
@@ -162,6 +165,8 @@ class Budgets:
     they have none."""
     vision_cache_bytes: int
     encoder_cache_bytes: int
+    swap_bytes: int
+    """Of main memory, for the KV of preempted sequences on another device."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_encoder_tokens: int

@@ -12,7 +12,13 @@ from heapq import nlargest
 
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Demand, Job
-from vlmcli.memory.settings import LINE_READER_BYTES, LINES_TOGETHER, TOKENS_PER_LINE, Pools
+from vlmcli.memory.settings import (
+    LINE_READER_BYTES,
+    LINES_TOGETHER,
+    SWAP_BYTES,
+    TOKENS_PER_LINE,
+    Pools,
+)
 
 _FEWEST_LINES = 8
 _POOLS = ("kv", "vision_cache")
@@ -120,7 +126,11 @@ def host_bytes(job: Job, load: Load) -> int:
     weigh = job.weigh
     drawn = nlargest(load.jobs, job.demands, key=lambda demand: demand.worker_bytes)
     loading = estimate.loading_peak(job.model)
-    terms = {"loading": loading, **_page_terms(job, load, drawn, job.demands)}
+    terms = {
+        "loading": loading,
+        "swap": swap_bytes(job, pools_for(job, load).kv),
+        **_page_terms(job, load, drawn, job.demands),
+    }
     return weigh.main_bytes + sum(_with_margin(job, terms).values())
 
 
@@ -343,6 +353,11 @@ def vision_kv_bytes(job: Job, load: Load) -> int:
         together = load.sequences * max(map(_vision_blocks(job), demands), default=0)
         blocks = max(together, widest // settings.block_size)
     return (max(1, blocks) + 1) * _vision_block(job)
+
+
+def swap_bytes(job: Job, kv_bytes: int) -> int:
+    """Main memory for preempted sequences, never more than the pool that they are from."""
+    return min(SWAP_BYTES[job.settings.device], kv_bytes)
 
 
 def _vision_blocks(job: Job) -> Callable[[Demand], int]:

@@ -19,6 +19,7 @@ def engine_config(
     num_questions = max(1, len(options.question)) if reads == "page" else 1
     return EngineConfig(
         kv_cache_bytes=budgets.kv_cache_bytes,
+        swap_bytes=budgets.swap_bytes,
         encoder_cache_bytes=budgets.encoder_cache_bytes,
         vision_kv_bytes=budgets.vision_kv_bytes or None,
         vision_cache_bytes=budgets.vision_cache_bytes,
