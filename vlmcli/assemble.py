@@ -1,6 +1,7 @@
 """From what workers and readers say about a page to its record. Pure functions, no state."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -10,6 +11,10 @@ from vlmcli.documents.lines import LineCrop, join_text
 from vlmcli.documents.prepared import PreparedPage
 from vlmcli.reading import CropText, PageReading
 from vlmcli.results import ErrorInfo, Line, PageAnswer, PageRecord, Seconds, Status
+
+_MIN_TRIPLES = 20
+_MIN_LIKENESS = 0.5
+"""Dice's coefficient over triples of letters. See `docs/records.md`."""
 
 _STATUS: dict[str, Status] = {
     "text-layer": "ok",
@@ -107,7 +112,7 @@ def read_record(
         height=page.height,
         dpi=page.dpi,
         downscaled=page.downscaled,
-        suspect=(*page.suspect, *reading.suspect),
+        suspect=(*page.suspect, *reading.suspect, *layer_suspects(page, text)),
         lines=lines,
         answers=reading.answers,
         tokens=reading.tokens,
@@ -177,6 +182,27 @@ def _confidence(answers: Sequence[CropText]) -> float | None:
     total = sum(length for _, length in known)
     logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
     return round(math.exp(logs / total), 2)
+
+
+def layer_suspects(page: PreparedPage, text: str) -> tuple[str, ...]:
+    """Whether the page's own text, where it was a draft, is another than what was read.
+
+    Measured in letters and digits alone, three at a time and in any order: reading order, line
+    breaks and single misread letters count little; a broken font map, or text that is not to be
+    seen, counts much.
+    """
+    layer = _triples(page.text)
+    if page.outcome != "read" or layer.total() < _MIN_TRIPLES:
+        return ()
+    read = _triples(text)
+    common = (layer & read).total()
+    likeness = 2 * common / (layer.total() + read.total())
+    return ("text-layer-disagrees",) if likeness < _MIN_LIKENESS else ()
+
+
+def _triples(text: str) -> Counter[str]:
+    letters = "".join(char for char in text.casefold() if char.isalnum())
+    return Counter(letters[i : i + 3] for i in range(len(letters) - 2))
 
 
 def scaled_lines(

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from vlmcli.assemble import own_record, prepared_record, read_record, scaled_lines
+from vlmcli.assemble import (
+    layer_suspects,
+    own_record,
+    prepared_record,
+    read_record,
+    scaled_lines,
+)
 from vlmcli.desk import Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import Source
@@ -21,7 +27,7 @@ from vlmcli.memory.devices import resident_bytes
 from vlmcli.memory.gate import MemoryGate
 from vlmcli.memory.guard import MemoryGuard, Watched
 from vlmcli.memory.settings import Budgets
-from vlmcli.options import OcrOptions
+from vlmcli.options import OcrOptions, draft_sources
 from vlmcli.reading import Draft, PageJob, Reader
 from vlmcli.repeats import Repeats, place_of
 from vlmcli.report import Reporter, Tally
@@ -84,6 +90,7 @@ class OcrJob:
             Watched(name="memory", cap_bytes=host, read=self._resident),
             Watched(name="device_memory", cap_bytes=device, read=self._desk.device_bytes),
         )
+        self._has_layer_drafts = "text-layer" in draft_sources(options.drafts)
         self._has_warned = False
         self._heap = Trimmer()
         self._ledger = Ledger(
@@ -213,6 +220,8 @@ class OcrJob:
         elif decision.record is not None:
             assert page.ref is not None and page.prepared is not None
             own = own_record(page.identity, page.prepared)
+            found = layer_suspects(page.prepared, decision.record.text)
+            own = replace(own, suspect=(*own.suspect, *found))
             self._finish(page, self._repeats.adopt(page.ref, decision, own))
 
     def _hand_over(self, page: Page) -> None:
@@ -223,10 +232,22 @@ class OcrJob:
             key=page.task.serial,
             crops=prepared.crops,
             picture=prepared.picture,
-            drafts=_drafts(prepared, page.decision),
+            drafts=self._drafts(prepared, page.decision),
         )
         page.prepared = replace(prepared, picture=None)
         self._desk.put(job)
+
+    def _drafts(self, prepared: PreparedPage, decision: Decision | None) -> tuple[Draft, ...]:
+        """The texts that the page's may resemble, the likeliest first."""
+        found = []
+        if prepared.text and self._has_layer_drafts:
+            found.append(Draft(name="text-layer", text=prepared.text, lines=prepared.lines))
+        if decision is not None and decision.draft is not None:
+            other = decision.draft
+            size = (prepared.width, prepared.height)
+            lines = scaled_lines(other.lines, (other.width, other.height), size)
+            found.append(Draft(name="near-duplicate", text=other.text, lines=lines))
+        return tuple(found)
 
     def _load_reader(self) -> Reader:
         return self._make_reader(self._gate.require_fit())
@@ -312,16 +333,3 @@ def _ref(page: Page, look: PageFingerprint) -> PageRef:
         place=place_of(page.task.source, page.identity.page),
         fingerprint=look,
     )
-
-
-def _drafts(prepared: PreparedPage, decision: Decision | None) -> tuple[Draft, ...]:
-    """The texts that the page's may resemble, the likeliest first."""
-    found = []
-    if prepared.text:
-        found.append(Draft(name="text-layer", text=prepared.text, lines=prepared.lines))
-    if decision is not None and decision.draft is not None:
-        other = decision.draft
-        size = (prepared.width, prepared.height)
-        lines = scaled_lines(other.lines, (other.width, other.height), size)
-        found.append(Draft(name="near-duplicate", text=other.text, lines=lines))
-    return tuple(found)

@@ -14,6 +14,10 @@ ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
 ProgressMode = Literal["auto", "rich", "json", "none"]
 
+DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
+"""Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
+an earlier page, the built-in model's draft head, the answer's own beginning."""
+
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
 DEFAULT_MAX_PIXELS = 25_000_000
@@ -73,6 +77,23 @@ class OcrOptions:
     stats: str | None = None
     quiet: bool = False
     verbose: int = 0
+
+
+def draft_sources(text: str) -> frozenset[str]:
+    """The sources of drafts that `auto`, `off` or a list such as `text-layer,ngram` stand for.
+
+    Raises:
+        UsageError: there is no such source.
+    """
+    if text in ("auto", "off"):
+        return frozenset(DRAFT_SOURCES if text == "auto" else ())
+    names = frozenset(name.strip() for name in text.split(","))
+    if not names <= set(DRAFT_SOURCES):
+        raise UsageError(
+            f"no such source of drafts in {text!r}",
+            remedy=f"give auto, off, or some of {','.join(DRAFT_SOURCES)}",
+        )
+    return names
 
 
 def parse_size(text: str) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlmcli.documents.source import Source
-from vlmcli.options import OcrOptions, format_size
+from vlmcli.options import OcrOptions, draft_sources, format_size
 from vlmcli.results import PageRecord
 from vlmcli.reuse.decide import Decision, PageReuse
 from vlmcli.reuse.difference import compare_bytes
@@ -130,7 +130,7 @@ class Repeats:
                 recipe=self._recipe,
                 recent=RecentPages(self._recent_bytes),
                 store=self._open_store(),
-                drafts=self._options.drafts != "off",
+                drafts="near-duplicate" in draft_sources(self._options.drafts),
                 max_compare_pixels=self._max_compare_pixels,
                 on_warning=self._on_warning,
             )

@@ -28,7 +28,7 @@ EVERYTHING = {
     "--kv-dtype int8": ("kv_dtype", "int8"),
     "--vision-kv-dtype float32": ("vision_kv_dtype", "float32"),
     "--text-layer only": ("text_layer", "only"),
-    "--drafts head,layer": ("drafts", "head,layer"),
+    "--drafts ngram,text-layer": ("drafts", "ngram,text-layer"),
     "--reuse exact": ("reuse", "exact"),
     "--max-tokens 99": ("max_tokens", 99),
     "--max-memory 2GiB": ("max_memory", 2 << 30),

@@ -17,6 +17,7 @@ from reuse_pages import invoice, scan, with_other_digit
 from scans import write_pages
 
 from vlmcli.admission import Limits
+from vlmcli.bench.pages import Paper, write_print
 from vlmcli.errors import PageError
 from vlmcli.options import OcrOptions
 from vlmcli.pipeline import run_ocr
@@ -27,7 +28,9 @@ from vlmcli.results import PageRecord
 
 @dataclass
 class PixelReader(FakeReader):
-    """Says of each crop what its pixels hash to."""
+    """Says of each crop what its pixels hash to, or `says` of the first one of a page."""
+
+    says: str = ""
 
     drafts: dict[int, list[str]] = field(default_factory=dict)
     """Texts of the drafts that came with a page, by its key."""
@@ -41,14 +44,15 @@ class PixelReader(FakeReader):
         return [
             reading
             if reading.status != "ok"
-            else PageReading(key=reading.key, crops=_texts(jobs[reading.key]))
+            else PageReading(key=reading.key, crops=self._texts(jobs[reading.key]))
             for reading in super().step()
         ]
 
-
-def _texts(job: PageJob) -> tuple[CropText, ...]:
-    words = (hashlib.sha256(crop.pixels.tobytes()).hexdigest()[:8] for crop in job.crops)
-    return tuple(CropText(text=word, confidence=1.0) for word in words)
+    def _texts(self, job: PageJob) -> tuple[CropText, ...]:
+        hashes = (hashlib.sha256(crop.pixels.tobytes()).hexdigest()[:8] for crop in job.crops)
+        first, *rest = [self.says] if self.says else hashes
+        words = (first, *rest, *[""] * (len(job.crops) - 1 - len(rest)))
+        return tuple(CropText(text=word, confidence=1.0) for word in words)
 
 
 @dataclass
@@ -231,3 +235,34 @@ def test_with_no_memory_left_equal_pages_are_still_read_once_and_nothing_else_is
     reader = PixelReader(max_delay=50)
     run(reader, same)
     assert reader.num_submitted == 1
+
+
+def test_a_text_layer_goes_to_the_reader_as_a_draft_unless_not_wanted(tmp_path: Path) -> None:
+    born = tmp_path / "born.pdf"
+    write_print(born, [Paper(width=300, height=160, lines=3)])
+    for drafts, is_given in (
+        ("auto", True),
+        ("text-layer", True),
+        ("ngram", False),
+        ("off", False),
+    ):
+        reader = PixelReader()
+        _, (record,) = run(reader, born, text_layer="draft", drafts=drafts)
+        assert record["suspect"] == ["text-layer-disagrees"], "hashes are not what is printed"
+        assert reader.drafts[1] == ([reader_text(born)] if is_given else [])
+
+
+def reader_text(born: Path) -> str:
+    _, (record,) = run(PixelReader(), born, text_layer="only")
+    return record["text"]
+
+
+def test_a_text_layer_that_says_what_was_read_is_not_suspect(tmp_path: Path) -> None:
+    born = tmp_path / "born.pdf"
+    write_print(born, [Paper(width=300, height=160, lines=3)])
+    words = " ".join(reader_text(born).split())
+    reader = PixelReader(says=words)
+    _, (record,) = run(reader, born, text_layer="draft", cache=True)
+    assert record["suspect"] == [] and record["text"] == words
+    _, (copy,) = run(PixelReader(), born, text_layer="draft", cache=True)
+    assert copy["source"] == "reuse" and copy["suspect"] == []

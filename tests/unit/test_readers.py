@@ -88,6 +88,9 @@ class PaperEngine:
             )
         return outputs
 
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token < 256).decode(errors="replace")
 

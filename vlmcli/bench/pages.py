@@ -61,6 +61,12 @@ def random_line(rng: random.Random, length: int) -> str:
     return " ".join(parts)
 
 
+def random_lines(seed: int, count: int, length: int) -> list[str]:
+    """Lines of about `length` characters, at most, by seed."""
+    rng = random.Random(seed)
+    return [random_line(rng, length - 12)[:length] for _ in range(count)]
+
+
 def page_picture(
     seed: int, *, width: float = 595, height: float = 842, lines: int = 45, dpi: int = 150
 ) -> npt.NDArray[np.uint8]:
@@ -70,10 +76,30 @@ def page_picture(
     with pymupdf.open() as document:
         page = document.new_page(width=width, height=height)
         _print(page, random.Random(seed), lines)
-        pixmap = page.get_pixmap(dpi=dpi, colorspace=pymupdf.csGRAY)
-        clean = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
-        grey = 235.0 - (255 - clean) * 0.8 + noise.normal(0, 4, clean.shape)
+        return _scanned(page, noise, dpi)
+
+
+def _scanned(page: Any, noise: np.random.Generator, dpi: int) -> npt.NDArray[np.uint8]:
+    """A page on grey paper, with noise of four grey levels."""
+    pixmap = page.get_pixmap(dpi=dpi, colorspace=mupdf.load().csGRAY)
+    clean = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
+    grey = 235.0 - (255 - clean) * 0.8 + noise.normal(0, 4, clean.shape)
     return np.clip(grey, 0, 255).astype(np.uint8)
+
+
+def letter_picture(seed: int, *, version: int, lines: int = 30) -> npt.NDArray[np.uint8]:
+    """A page as `page_picture` gives it, A4 at 150 dpi; two of its lines depend on the version.
+
+    So do the noise and nothing else.
+    """
+    texts = random_lines(seed, lines, 70)
+    texts[lines // 3], texts[lines // 2] = random_lines(1000 * version + seed, 2, 70)
+    pymupdf = mupdf.load()
+    with pymupdf.open() as document:
+        page = document.new_page(width=595, height=842)
+        for row, text in enumerate(texts):
+            page.insert_text((60, 70 + 740 / lines * row), text, fontname="tiro", fontsize=11)
+        return _scanned(page, np.random.default_rng((seed, version)), 150)
 
 
 def write_print(path: Path, papers: Sequence[Paper]) -> None:

@@ -11,10 +11,12 @@ import typer
 
 from vlmcli.errors import UsageError
 from vlmcli.options import (
+    DRAFT_SOURCES,
     Format,
     ProgressMode,
     ReuseMode,
     TextLayerMode,
+    draft_sources,
     parse_size,
 )
 
@@ -30,6 +32,11 @@ KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 def _device(text: str) -> str:
     if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) is None:
         raise UsageError(f"not a device: {text!r}", remedy="give auto, cpu, cuda or cuda:N")
+    return text
+
+
+def _drafts(text: str) -> str:
+    draft_sources(text)
     return text
 
 
@@ -169,7 +176,9 @@ Drafts = Annotated[
     str,
     typer.Option(
         metavar="auto|off|LIST",
-        help="Sources of drafted text. Drafts save time and never change a text.",
+        parser=_drafts,
+        help=f"Sources of drafted text, some of {','.join(DRAFT_SOURCES)}. Drafts save time and "
+        "never change a text.",
         rich_help_panel=_READING,
     ),
 ]

@@ -12,7 +12,8 @@ from vlmcli.errors import UsageError
 from vlmcli.options import DEFAULT_MODEL
 
 app = typer.Typer(
-    help="Measure: engine against transformers, memory against page count, what reuse saves.",
+    help="Measure: engine against transformers, memory against page count, what reuse and drafts "
+    "save.",
     no_args_is_help=True,
 )
 
@@ -78,6 +79,37 @@ def engine(
     from vlmcli.bench import engine as bench
 
     _show(lambda say: bench.run(model, num_lines=lines, threads=threads, say=say))
+
+
+@app.command()
+def drafts(
+    pages: Annotated[int, typer.Option(min=1, help="Pages of each document.")] = 4,
+    lines: Annotated[int, typer.Option(min=3, max=48, help="Lines of a page.")] = 40,
+    size: Annotated[
+        Literal["small", "mid"],
+        typer.Option(help="Random checkpoint: 20 or 210 million parameters."),
+    ] = "mid",
+    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of its answers.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Times to read each document each way.")] = 2,
+) -> None:
+    """Tokens per forward pass with drafts and without: text layers, old texts. Linux only."""
+    from vlmcli.bench import drafts as bench
+    from vlmcli.bench.reuse import SIZES
+
+    _show(lambda say: bench.run(pages, lines, rounds, SIZES[size], max_tokens, say))
+
+
+@app.command()
+def repeats(
+    equal: Annotated[int, typer.Option(min=2, help="Copies of one page.")] = 200,
+    frames: Annotated[int, typer.Option(min=2, help="Frames of a screen recording.")] = 300,
+    distinct: Annotated[int, typer.Option(min=1, help="Pages that differ.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Times to read those each way.")] = 3,
+) -> None:
+    """What reuse saves on pages that repeat, and costs on pages that do not. Linux only."""
+    from vlmcli.bench import repeats as bench
+
+    _show(lambda say: bench.run(equal, frames, distinct, rounds, say))
 
 
 @app.command()

@@ -58,6 +58,9 @@ class EngineConfig:
     """Whether embeddings stay when nobody needs them any more."""
     enable_prefix_caching: bool = True
     enable_drafts: bool = True
+    """Whether drafts are verified at all: those of requests, and these two kinds."""
+    draft_head: bool = True
+    draft_own_output: bool = True
     enable_graphs: bool | None = None
     """Decode batches go through padded buckets, captured on CUDA and run eagerly on the CPU. None:
     on CUDA alone, since on the CPU the padding costs time and nothing is won but the tests."""

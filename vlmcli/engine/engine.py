@@ -53,6 +53,7 @@ _COUNTERS = (
     "encoder_tokens",
     "decoder_batches",
     "decoder_rows",
+    "sequence_steps",
     "prompt_tokens",
     "cached_tokens",
     "output_tokens",
@@ -253,7 +254,7 @@ class Engine:
                 request.drafts,
                 stop_token_id=stops[0] if stops else None,
                 rates=self._rates,
-                own_output=sampling.max_tokens >= _LONG_ANSWER,
+                own_output=self.config.draft_own_output and sampling.max_tokens >= _LONG_ANSWER,
             )
         self._num_added += 1
         return Sequence(
@@ -282,7 +283,7 @@ class Engine:
     def _add_draft_head(self, sequence: Sequence) -> None:
         """Give an admitted sequence the draft head's reading of its images, if all are at hand."""
         drafter = sequence.drafter
-        if drafter is None or sequence.num_preemptions:
+        if drafter is None or sequence.num_preemptions or not self.config.draft_head:
             return
         drafts = [self._images.draft_of(image.mm_hash) for image in sequence.request.images]
         guess = b"".join(draft or b"" for draft in drafts)
@@ -355,6 +356,7 @@ class Engine:
         tokens = tokens[:num_kept]
         self._scheduler.computed(item, num_accepted, tokens, logprobs)
         live.text += live.detokenizer.push(tokens[:-1] if is_stopped else tokens)
+        self._counts["sequence_steps"] += 1
         self._counts["output_tokens"] += num_kept
         self._counts["drafted_tokens"] += len(item.draft.token_ids)
         self._counts["accepted_tokens"] += min(num_accepted, num_kept)

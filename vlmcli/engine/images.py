@@ -43,7 +43,8 @@ class ImageStore:
             config.encoder_cache_bytes, retain=config.enable_encoder_cache
         )
         self._runner = runner
-        self._has_drafts = config.enable_drafts or runner.model_config.num_draft_tokens > 0
+        is_asked = config.enable_drafts and config.draft_head
+        self._has_drafts = is_asked or runner.model_config.num_draft_tokens > 0
         self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
 
     def encode(self, jobs: Seq[EncodeJob]) -> list[Encoded]:

@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 from vlmcli.engine.config import DtypeName, EngineConfig, KvDtypeName
 from vlmcli.memory.settings import Budgets
-from vlmcli.options import OcrOptions
+from vlmcli.options import OcrOptions, draft_sources
 from vlmcli.processors import num_cpus
 
 
@@ -16,6 +16,7 @@ def engine_config(
     The questions about a page run together where its blocks allow: they share the page's part, and
     one that grows too long waits for the others. So they take seats and no memory.
     """
+    drafts = draft_sources(options.drafts)
     num_questions = max(1, len(options.question)) if reads == "page" else 1
     return EngineConfig(
         kv_cache_bytes=budgets.kv_cache_bytes,
@@ -30,7 +31,12 @@ def engine_config(
         dtype=cast(DtypeName, options.dtype),
         kv_dtype=cast(KvDtypeName, options.kv_dtype),
         vision_kv_dtype=cast(KvDtypeName, options.vision_kv_dtype),
-        enable_drafts=options.drafts != "off",
+        # Without reuse everything is computed anew: what a run with it is compared with.
+        enable_encoder_cache=options.reuse != "off",
+        enable_prefix_caching=options.reuse != "off",
+        enable_drafts=bool(drafts),
+        draft_head="draft-head" in drafts,
+        draft_own_output="ngram" in drafts,
         num_threads=options.threads or default_threads(),
     )
 

@@ -15,8 +15,15 @@ import numpy.typing as npt
 
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import pad_line
-from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
+from vlmcli.engine.request import (
+    DraftSource,
+    ImageInput,
+    PlaceholderRange,
+    Request,
+    SamplingParams,
+)
 from vlmcli.errors import PageError
+from vlmcli.readers.drafts import crop_drafts
 from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
@@ -79,7 +86,8 @@ class LineReader:
         try:
             with memory_errors_translated():
                 for index, crop in enumerate(job.crops):
-                    self._submit_crop(crop.pixels, (job.key, index))
+                    drafts = crop_drafts(job.drafts, crop.bbox, self._guard.engine.encode)
+                    self._submit_crop(crop.pixels, (job.key, index), drafts)
         except OutOfMemoryError:
             self.abort(job.key)
             raise
@@ -140,7 +148,9 @@ class LineReader:
         for key in list(self._pages):
             self.abort(key)
 
-    def _submit_crop(self, pixels: Pixels, place: tuple[int, int]) -> None:
+    def _submit_crop(
+        self, pixels: Pixels, place: tuple[int, int], drafts: tuple[DraftSource, ...]
+    ) -> None:
         pixels = pad_crop(pixels, column_width(self._config))
         digest = crop_digest(pixels)
         known = self._known.get(digest)
@@ -154,7 +164,9 @@ class LineReader:
         else:
             self._num_read += 1
             ticket = self._guard.start(
-                line_request(self._config, pixels, digest, max_tokens=self._max_tokens)
+                line_request(
+                    self._config, pixels, digest, max_tokens=self._max_tokens, drafts=drafts
+                )
             )
             self._crops[ticket] = _Crop(digest=digest, waiting=[place])
             if self._share:
@@ -202,7 +214,12 @@ class LineReader:
 
 
 def line_request(
-    config: ModelConfig, pixels: Pixels, digest: bytes, *, max_tokens: int | None = None
+    config: ModelConfig,
+    pixels: Pixels,
+    digest: bytes,
+    *,
+    max_tokens: int | None = None,
+    drafts: tuple[DraftSource, ...] = (),
 ) -> Build:
     """How to ask for the text of one line: the picture alone, in the built-in model's format.
 
@@ -211,6 +228,7 @@ def line_request(
         pixels: uint8 (H, W) grey, W a multiple of `column_width(config)`.
         digest: SHA-256 of the crop, 32 bytes; see `crop_digest`.
         max_tokens: cap on the output; None derives it from the width.
+        drafts: guesses at the text.
     """
     columns = pixels.shape[1] // column_width(config)
     limit = _BYTES_PER_COLUMN * columns + 16
@@ -230,6 +248,7 @@ def line_request(
             sampling=SamplingParams(
                 max_tokens=min(limit, max_tokens or limit), temperature=temperature, seed=seed
             ),
+            drafts=drafts,
         )
 
     return build

@@ -16,8 +16,15 @@ import numpy.typing as npt
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import resize
-from vlmcli.engine.request import ImageInput, PlaceholderRange, Request, SamplingParams
+from vlmcli.engine.request import (
+    DraftSource,
+    ImageInput,
+    PlaceholderRange,
+    Request,
+    SamplingParams,
+)
 from vlmcli.errors import PageError, UsageError
+from vlmcli.readers.drafts import page_drafts
 from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
@@ -67,7 +74,11 @@ class PageReader:
         try:
             with memory_errors_translated():
                 builds = page_requests(
-                    self._guard.engine, job.picture, self._endings, max_tokens=self._max_tokens
+                    self._guard.engine,
+                    job.picture,
+                    self._endings,
+                    max_tokens=self._max_tokens,
+                    drafts=self._drafts(job),
                 )
                 for build in builds:
                     ticket = self._guard.start(build)
@@ -125,6 +136,10 @@ class PageReader:
         for key in list(self._pages):
             self.abort(key)
 
+    def _drafts(self, job: PageJob) -> tuple[DraftSource, ...]:
+        """Texts that the page's may be like; answers to questions are like none."""
+        return () if self._questions else page_drafts(job.drafts, self._guard.engine.encode)
+
     def _settle(self, ticket: int, answer: Answer) -> None:
         """Take an answer; the last one of a page finishes it."""
         key = self._keys.pop(ticket)
@@ -150,7 +165,12 @@ def prompt_ending(engine: Engine, instruction: str) -> list[int]:
 
 
 def page_requests(
-    engine: Engine, picture: Pixels, endings: Sequence[list[int]], *, max_tokens: int
+    engine: Engine,
+    picture: Pixels,
+    endings: Sequence[list[int]],
+    *,
+    max_tokens: int,
+    drafts: tuple[DraftSource, ...] = (),
 ) -> Iterator[Build]:
     """What builds the requests of a page, prompt by prompt; they share one picture.
 
@@ -159,6 +179,7 @@ def page_requests(
         picture: uint8 (H, W, 3) RGB or (H, W) grey.
         endings: of the prompts, from `prompt_ending`.
         max_tokens: output tokens of each; fewer where the model's positions end before.
+        drafts: guesses at the answers.
 
     Raises:
         PageError: the model cannot take a picture of this size.
@@ -185,6 +206,7 @@ def page_requests(
             image=image,
             placeholder=placeholder,
             max_tokens=max(1, min(max_tokens, room)),
+            drafts=drafts,
         )
 
 
@@ -198,9 +220,11 @@ class _PageRequest:
         image: ImageInput,
         placeholder: PlaceholderRange,
         max_tokens: int,
+        drafts: tuple[DraftSource, ...],
     ) -> None:
         self._prompt, self._image, self._placeholder = prompt, image, placeholder
         self._max_tokens = max_tokens
+        self._drafts = drafts
 
     def __call__(self, request_id: str, temperature: float, seed: int) -> Request:
         return Request(
@@ -211,6 +235,7 @@ class _PageRequest:
             sampling=SamplingParams(
                 max_tokens=self._max_tokens, temperature=temperature, seed=seed
             ),
+            drafts=self._drafts,
         )
 
 

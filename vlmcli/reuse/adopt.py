@@ -7,6 +7,9 @@ import numpy as np
 from vlmcli.results import Line, PageRecord, Reuse, TokenCounts
 from vlmcli.reuse.registration import Motion
 
+_NOT_OF_THE_PIXELS = ("text-layer-disagrees",)
+"""Suspicions that do not follow from what is to be seen: they are not taken over."""
+
 
 def adopted(
     source: PageRecord, own: PageRecord, reuse: Reuse, motion: Motion | None = None
@@ -19,6 +22,7 @@ def adopted(
         reuse: how the two pages came to count as one.
         motion: how the page lies on the source's (`difference.compare`); None if just as it.
     """
+    theirs = (word for word in source.suspect if word not in _NOT_OF_THE_PIXELS)
     return replace(
         own,
         status=source.status,
@@ -26,7 +30,7 @@ def adopted(
         source="reuse",
         model=source.model,
         blank=source.blank,
-        suspect=tuple(dict.fromkeys((*own.suspect, *source.suspect))),
+        suspect=tuple(dict.fromkeys((*own.suspect, *theirs))),
         answers=source.answers,
         lines=tuple(_moved(line, motion, own) for line in source.lines) if motion else source.lines,
         reuse=reuse,

@@ -13,7 +13,8 @@ from vlmcli.options import ReuseMode
 from vlmcli.results import PageRecord, Reuse, ReuseKind, ReuseOrigin, VerifiedBy
 from vlmcli.reuse.adopt import adopted
 from vlmcli.reuse.difference import compare
-from vlmcli.reuse.fingerprint import hamming
+from vlmcli.reuse.entries import StoredPage
+from vlmcli.reuse.fingerprint import PageFingerprint, hamming
 from vlmcli.reuse.recent import PageRef, RecentPage, RecentPages
 from vlmcli.reuse.registration import Motion
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 COMPARE_DISTANCE = 40
 """Bits of the 256-bit dhash: rescans differ by up to 21, other pages of a template by 5 or more."""
-DRAFT_DISTANCE = 64
+OLD_TEXT_DISTANCE = 64
+"""Farther away, what was at a page's place before is another page, moved up or down."""
+BLIND_DISTANCE = 20
+MIN_DRAFT_LIKENESS = 0.95
+"""Correlation with a page that was compared, for its text to be worth a draft; where none was, the
+hashes must be nearer. Pages with a few other words: 0.98 and more; another form filled in: 0.91 to
+0.99; one layout and other text: up to 0.90. A useless draft costs some percent of the reading."""
 SIMILAR_SHARE = 0.92
 """Of the bits of both hashes: from here on the lossy mode takes two pages for the same."""
 _MAX_CANDIDATES = 3
@@ -81,12 +88,15 @@ class PageReuse:
     num_other_recipe: int = 0
     """Pages of which the store had a result, made by another recipe."""
     _waiting: dict[bytes, list[tuple[PageRef, Decision]]] = field(default_factory=dict)
+    _likeness: dict[bytes, float] = field(default_factory=dict)
+    """To this page, by the digest of the page that it was compared with."""
     _has_warned: bool = False
 
     def decide(self, page: PageRef) -> Decision:
         """What to do with a page. One that is to be read counts as being read from now on."""
         if self.mode == "off":
             return Decision()
+        self._likeness.clear()
         decision = (
             self._exact(page)
             or self._verified(page)
@@ -139,6 +149,7 @@ class PageReuse:
             assert other is not None
             self.num_compared += 1
             difference = compare(other, sketch)
+            self._likeness[found.page.fingerprint.digest] = difference.likeness
             if difference.is_same:
                 return replace(_take(found, "verified", "pixel-diff"), motion=difference.motion)
         if self.store is None:
@@ -149,6 +160,7 @@ class PageReuse:
             self.num_compared += 1
             assert stored.sketch is not None
             difference = compare(stored.sketch, sketch)
+            self._likeness[stored.digest] = difference.likeness
             if difference.is_same:
                 return Decision(
                     kind="verified",
@@ -176,17 +188,25 @@ class PageReuse:
         if not self.drafts:
             return None
         look = page.fingerprint
-        if self.store is not None and page.place is not None:
-            before = self.store.at(page.place)
-            if before is not None and before.record.text:
-                return _lend(before.record, _earlier(before.record))
-        for found in self.recent.nearest(look, DRAFT_DISTANCE, _MAX_CANDIDATES):
-            if found.record is not None and found.record.text:
+        before = self.store.at(page.place) if self.store and page.place else None
+        if before is not None and before.record.text and _may_be_same_page(before, look):
+            return _lend(before.record, _earlier(before.record))
+        for found in self.recent.nearest(look, COMPARE_DISTANCE, _MAX_CANDIDATES):
+            other = found.page.fingerprint
+            if found.record is not None and found.record.text and self._is_alike(other, look):
                 return _lend(found.record, found.origin)
         if self.store is not None and look.is_distinctive:
-            for stored in self.store.nearest(look.dhash256, max_distance=DRAFT_DISTANCE, limit=1):
-                return _lend(stored.record, _earlier(stored.record))
+            for stored in self.store.nearest(look.dhash256, max_distance=COMPARE_DISTANCE, limit=1):
+                if self._is_alike(stored, look):
+                    return _lend(stored.record, _earlier(stored.record))
         return None
+
+    def _is_alike(self, other: PageFingerprint | StoredPage, look: PageFingerprint) -> bool:
+        """Whether most of what is printed on the two pages is the same, as far as is known."""
+        likeness = self._likeness.get(other.digest)
+        if likeness is not None:
+            return likeness >= MIN_DRAFT_LIKENESS
+        return hamming(other.dhash256 or bytes(32), look.dhash256) <= BLIND_DISTANCE
 
     # --- afterwards -------------------------------------------------------------------------------
 
@@ -241,6 +261,12 @@ def _take(found: RecentPage, kind: ReuseKind, verified_by: VerifiedBy | None) ->
 
 def _lend(record: PageRecord, origin: ReuseOrigin) -> Decision:
     return Decision(kind="draft", origin=origin, verified_by="model", draft=record)
+
+
+def _may_be_same_page(before: StoredPage, look: PageFingerprint) -> bool:
+    if before.dhash256 is None or not look.is_distinctive:
+        return True
+    return hamming(before.dhash256, look.dhash256) <= OLD_TEXT_DISTANCE
 
 
 def _earlier(record: PageRecord) -> ReuseOrigin:

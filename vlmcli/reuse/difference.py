@@ -74,7 +74,8 @@ class Difference:
     """What a comparison found.
 
     `excess` is the misregistration (pixels) that would explain the worst difference, `limit` what
-    this page tolerates; `motion` maps the second picture's coordinates to the first's.
+    this page tolerates; `motion` maps the second picture's coordinates to the first's. `likeness`
+    is the correlation of the reduced pictures; 0 where they could not even be registered.
     """
 
     verdict: Verdict
@@ -82,6 +83,7 @@ class Difference:
     limit: float = 0.0
     noise: float = 0.0
     motion: Motion | None = None
+    likeness: float = 1.0
 
     @property
     def is_same(self) -> bool:
@@ -104,9 +106,9 @@ def compare(first: Sketch, second: Sketch) -> Difference:
         abs(first.width - second.width) > MAX_SIZE_CHANGE
         or abs(first.height - second.height) > MAX_SIZE_CHANGE
     ):
-        return Difference(verdict="size")
+        return Difference(verdict="size", likeness=0.0)
     if first.is_colour != second.is_colour:
-        return Difference(verdict="colour")
+        return Difference(verdict="colour", likeness=0.0)
     motion = _first_look(first.quarter, second.quarter)
     if isinstance(motion, Difference):
         return motion
@@ -123,17 +125,29 @@ def _first_look(first: Pixels, second: Pixels) -> Motion | Difference:
         assert motion is not None
         motion = refine(start, end, motion, factor, sigma)
         if motion is None or not motion.is_plausible(factor * end.shape[1], factor * end.shape[0]):
-            return Difference(verdict="motion")
+            return Difference(verdict="motion", likeness=0.0)
         pair = _common(start, end, motion.reduced(factor), _STILL / factor)
         smoothed = smooth(pair[0], 1.0), smooth(pair[1], 1.0)
         noise, excess = _excess(*smoothed, _FLOORS[factor.bit_length() - 1], factor)
         worst = float(excess.max())
         if worst > limit:
             return Difference(
-                verdict="different", excess=worst, limit=limit, noise=noise, motion=motion
+                verdict="different",
+                excess=worst,
+                limit=limit,
+                noise=noise,
+                motion=motion,
+                likeness=_likeness(*smoothed),
             )
     assert motion is not None
     return motion
+
+
+def _likeness(first: FloatImage, second: FloatImage) -> float:
+    """Correlation of two registered pictures, from -1 to 1: of bare paper nothing can be said."""
+    one, other = first - first.mean(), second - second.mean()
+    size = float(np.sqrt((one * one).sum() * (other * other).sum()))
+    return float((one * other).sum()) / size if size else 0.0
 
 
 def _full_look(first: Pixels, second: Pixels, start: Motion) -> Difference:
