@@ -5,6 +5,7 @@ neither outputs nor journal nor terminal: records leave through two callbacks.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -90,6 +91,8 @@ class OcrJob:
             Watched(name="memory", cap_bytes=host, read=self._resident),
             Watched(name="device_memory", cap_bytes=device, read=self._desk.device_bytes),
         )
+        self._idle_seconds = 0.0
+        """Time in which a loaded model had nothing to do but wait for pages."""
         self._has_layer_drafts = "text-layer" in draft_sources(options.drafts)
         self._has_warned = False
         self._heap = Trimmer()
@@ -144,7 +147,12 @@ class OcrJob:
         """Release the model, keep results; counters, and what memory was planned and taken."""
         self._desk.unload()
         self._repeats.close()
-        return self._desk.stats() | self._repeats.stats() | self._gate.stats() | self._guard.stats()
+        own = {
+            "seconds_transfer": round(self._pool.transfer_seconds, 3),
+            "seconds_idle": round(self._idle_seconds, 3),
+        }
+        memory = self._gate.stats() | self._guard.stats()
+        return own | self._desk.stats() | self._repeats.stats() | memory
 
     def _take_plan(self, budgets: Budgets) -> None:
         """The job has bounds, or others: a model with other bounds is given up."""
@@ -156,7 +164,12 @@ class OcrJob:
     # --- from the workers to a decision ----------------------------------------------------------
 
     def _collect(self) -> None:
-        for task, outcome in self._pool.collect(0.0 if self._desk.has_work else 0.5):
+        is_idle = not self._desk.has_work
+        started = time.monotonic()
+        answers = self._pool.collect(0.5 if is_idle else 0.0)
+        if is_idle and self._desk.is_loaded:
+            self._idle_seconds += time.monotonic() - started
+        for task, outcome in answers:
             if isinstance(task, OpenTask):
                 self._intake.take_document(task, outcome)
             else:
@@ -288,7 +301,7 @@ class OcrJob:
         self._ledger.add(page.key, record)
         self._heap.trim()
         if page.ref is not None and page.decision is not None and page.decision.is_read:
-            for other, decision in self._repeats.finish(page.ref, record):
+            for other, decision in self._repeats.finish(page.ref, record, page.decision):
                 assert isinstance(other.key, int)
                 self._follow(self._pages[other.key], decision)
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +22,7 @@ from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
+from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
@@ -126,15 +126,17 @@ def _run(
     reporter: Reporter,
 ) -> tuple[Tally, dict[str, float]]:
     sink = RecordSink(plan, stdout)
-    meter = _Meter()
+    meter = Meter()
 
     def record_done(record: PageRecord) -> None:
         meter.add(record)
         if journal is not None:
-            journal.append(with_answers(record, options.question))
+            with meter.writing():
+                journal.append(with_answers(record, options.question))
 
     def record_next(record: PageRecord) -> None:
-        sink.write(with_answers(record, options.question))
+        with meter.writing():
+            sink.write(with_answers(record, options.question))
 
     def load_reader(budgets: Budgets) -> Reader:
         assert checkpoint is not None, "a page asked for a model in a job without one"
@@ -162,7 +164,7 @@ def _run(
         raise
     finally:
         engine = job.close()
-    return job.tally, meter.seconds | engine
+    return job.tally, meter.stats | engine
 
 
 def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
@@ -187,29 +189,6 @@ def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     from vlmcli.readers import load_reader
 
     return load_reader(checkpoint, options, budgets)
-
-
-@dataclass(slots=True)
-class _Meter:
-    """Seconds per stage, summed over the pages of this run."""
-
-    render: float = 0.0
-    encode: float = 0.0
-    prefill: float = 0.0
-    decode: float = 0.0
-
-    def add(self, record: PageRecord) -> None:
-        self.render += record.seconds.render
-        self.encode += record.seconds.encode
-        self.prefill += record.seconds.prefill
-        self.decode += record.seconds.decode
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        return {
-            f"seconds_{name}": round(getattr(self, name), 3)
-            for name in ("render", "encode", "prefill", "decode")
-        }
 
 
 def _summary(tally: Tally, num_documents: int, seconds: float) -> JobSummary:

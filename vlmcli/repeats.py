@@ -50,6 +50,7 @@ class Repeats:
         self._spare = 0
         self._reuse: PageReuse | None = None
         self._kinds: Counter[str] = Counter()
+        self._num_earlier = self._num_resized = self._num_resized_differ = 0
 
     @property
     def is_on(self) -> bool:
@@ -78,14 +79,19 @@ class Repeats:
             self._kinds[decision.kind] += 1
         return decision
 
-    def finish(self, page: PageRef, record: PageRecord) -> list[tuple[PageRef, Decision]]:
+    def finish(
+        self, page: PageRef, record: PageRecord, decision: Decision
+    ) -> list[tuple[PageRef, Decision]]:
         """A page that was to be read has been, or failed; what becomes of those that waited."""
+        if decision.draft is not None and not record.is_failed:
+            self._note_resolution(record, decision.draft)
         released = self._open().finish(page, record)
         self._kinds.update(decision.kind for _, decision in released)
         return released
 
     def adopt(self, page: PageRef, decision: Decision, own: PageRecord) -> PageRecord:
         """The record of a page that takes over another's text."""
+        self._num_earlier += decision.origin is not None and decision.origin.run is not None
         return self._open().adopt(page, decision, own)
 
     def drop_caches(self) -> None:
@@ -96,7 +102,12 @@ class Repeats:
                 self._reuse.store.flush()
 
     def stats(self) -> dict[str, float]:
-        """Pages by what became of them, and what that took."""
+        """Pages by what became of them, and what that took.
+
+        `reuse_earlier`: pages answered by earlier runs; `reuse_other_recipe`: pages that these
+        have read otherwise; `reuse_resized`: pages read before in another size, and how many of
+        them have another text now.
+        """
         if self._reuse is None:
             return {}
         kinds = {f"reuse_{kind}": count for kind, count in sorted(self._kinds.items())}
@@ -104,6 +115,9 @@ class Repeats:
             **kinds,
             "reuse_compared": self._reuse.num_compared,
             "reuse_other_recipe": self._reuse.num_other_recipe,
+            "reuse_earlier": self._num_earlier,
+            "reuse_resized": self._num_resized,
+            "reuse_resized_differ": self._num_resized_differ,
             "reuse_recent_bytes": self._reuse.recent.nbytes,
         }
 
@@ -111,6 +125,12 @@ class Repeats:
         """Write what is to be kept."""
         if self._reuse is not None and self._reuse.store is not None:
             self._reuse.store.close()
+
+    def _note_resolution(self, record: PageRecord, before: PageRecord) -> None:
+        is_place = (before.document, before.page) == (record.document, record.page)
+        if is_place and (before.width, before.height) != (record.width, record.height):
+            self._num_resized += 1
+            self._num_resized_differ += before.text != record.text
 
     @property
     def _recent_bytes(self) -> int:

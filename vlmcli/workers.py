@@ -155,6 +155,8 @@ class WorkerPool:
         self._depth = depth
         self._jobs = max(1, jobs)
         self._workers: list[_Worker] = []
+        self.transfer_seconds = 0.0
+        """Time that went into taking over what the workers made."""
 
     def can_take(self) -> bool:
         """Whether `submit` would find a worker with room."""
@@ -219,8 +221,10 @@ class WorkerPool:
         return None if patience == math.inf else patience
 
     def _receive(self, worker: _Worker) -> list[tuple[Task, Outcome]]:
+        started = time.perf_counter()
         try:
             answer: Any = transfer.receive(worker.connection)
+            self.transfer_seconds += time.perf_counter() - started
         except (EOFError, OSError):
             status = worker.process.wait()
             if status > 0 and not worker.is_ready:

@@ -80,3 +80,31 @@ def test_a_store_that_cannot_be_used_costs_a_warning(real):
     assert done.returncode == 0
     assert b"result store cannot be used" in done.stderr
     assert len(read_records(done.stdout)) == 1
+
+
+def test_the_doctor_reads_what_a_run_wrote(real, store):
+    def findings() -> dict[str, str]:
+        found = json.loads(real("doctor", "stats.json", "--json").stdout)["findings"]
+        return {finding["name"]: finding["evidence"] for finding in found}
+
+    write_pages(real.folder / "scan.pdf", [1, 2])
+    args = ("scan.pdf", "--text-layer", "ignore", "--stats", "stats.json")
+    real.records(*args, env=store)
+    # What takes time depends on the machine; what was reused does not.
+    known, old = "kept results do not apply", "most results are of earlier runs"
+    assert not {known, old} & findings().keys()
+    real.records(*args, "--max-tokens", "4", env=store)
+    assert "2 of 2 pages" in findings()[known]
+    real.records(*args, env=store)
+    assert "2 pages were answered" in findings()[old]
+    assert b"earlier runs\n" in real("doctor", "stats.json").stdout
+    real.records(*args, "--dpi", "90", env=store)
+    stats = json.loads((real.folder / "stats.json").read_text())
+    assert stats["reuse_resized"] == 2
+    timed = ("write", "transfer", "idle", "render", "encode", "prefill", "decode")
+    assert all(stats[f"seconds_{name}"] >= 0 for name in timed)
+    assert 0 < stats["page_seconds_median"] <= stats["page_seconds_max"]
+    for name, text in (("none.json", None), ("bad.json", "{"), ("other.json", '{"a": 1}')):
+        if text is not None:
+            (real.folder / name).write_text(text)
+        assert real("doctor", name).returncode == 3

@@ -40,10 +40,14 @@ LAW: dict[str, set[str]] = {
         *("engine", "documents", "memory"),
     },
     "nano": set(),
+    "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
-    "cli": {*PLAIN, *PARTS, "pipeline", "bench", "processors", "hub", "catalogue", "evaluation"},
+    "cli": {
+        *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
+        *("hub", "catalogue", "evaluation"),
+    },
     "__main__": {"cli"},
 }
 """Component → the components that it may import besides itself and the package's own constants."""
@@ -51,7 +55,7 @@ LAW: dict[str, set[str]] = {
 MEMBERS = dict.fromkeys(
     (
         *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("intake", "recipe", "repeats", "workers", "page_worker", "transfer"),
+        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer"),
     ),
     "pipeline",
 )

@@ -17,6 +17,7 @@ from vlmcli import __version__
 from vlmcli.cli import bench, cache, models, signals
 from vlmcli.cli.ask import ask
 from vlmcli.cli.console import fill_descriptors, say
+from vlmcli.cli.doctor import doctor
 from vlmcli.cli.evaluate import evaluate
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
@@ -68,6 +69,7 @@ app.command("ocr", epilog=EXIT_CODES)(ocr)
 app.command("ask", epilog=EXIT_CODES)(ask)
 app.command("plan", epilog=EXIT_CODES)(plan)
 app.command("eval")(evaluate)
+app.command("doctor")(doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")
 app.add_typer(models.app, name="models")
