@@ -8,6 +8,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,6 +33,8 @@ from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
 MakeReader = Callable[[Checkpoint, OcrOptions, Budgets], Reader]
+PDF_WRITER_BYTES = 64 << 20
+"""PyMuPDF in the main process while it writes a document again; 600 pages took 30 MiB."""
 _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
     "auto": "perhaps",
     "ignore": "always",
@@ -181,6 +184,9 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
 
 def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
     planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
+    if "pdf" in options.formats:
+        settings = replace(planner.settings, writer_bytes=PDF_WRITER_BYTES)
+        planner = replace(planner, settings=settings)
     return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
 
 

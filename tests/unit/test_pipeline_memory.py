@@ -19,7 +19,7 @@ from vlmcli.memory.demand import measure_pages
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
-from vlmcli.pipeline import run_ocr
+from vlmcli.pipeline import PDF_WRITER_BYTES, run_ocr
 from vlmcli.reading import OutOfMemoryError, PageReading
 from vlmcli.report import JobSummary, NullReporter
 from vlmcli.workers import Failure, OpenTask, Outcome, Task, WorkerPool
@@ -244,3 +244,30 @@ assert kinds == {"read", "memory"}
         env={"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)},
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("formats", [("text",), ("text", "pdf")])
+def test_a_document_that_is_written_again_is_planned(tmp_path, formats):
+    """PyMuPDF is in the main process then, beside the model."""
+    scan = write_pages(tmp_path / "scan.pdf", [1])
+    planned = []
+    for writes in (("jsonl",), formats):
+        stats = tmp_path / "stats.json"
+        run_ocr(
+            OcrOptions(
+                inputs=(str(scan),),
+                formats=writes,
+                output=f"{tmp_path}/out/",
+                stats=str(stats),
+                text_layer="ignore",
+                jobs=1,
+                cache=False,
+                overwrite=True,
+            ),
+            stdout=io.BytesIO(),
+            reporter=NullReporter(),
+            make_reader=lambda checkpoint, options, budgets: FakeReader(),
+        )
+        planned.append(json.loads(stats.read_text())["memory_planned_bytes"])
+    more = planned[1] - planned[0]
+    assert (more >= PDF_WRITER_BYTES) if "pdf" in formats else (more == 0)

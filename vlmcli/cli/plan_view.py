@@ -21,6 +21,7 @@ TERM_NAMES = {
     "pixels": "pictures in flight",
     "page_workers": "page workers",
     "results": "answers to lines, kept for equal ones",
+    "outputs": "documents that are written again",
     "loading": "weight files while they are read",
     "margin": "margin",
 }

@@ -91,6 +91,8 @@ class PlanSettings:
     """None for the default of the device."""
     jobs: int = 1
     """Page workers at the most; a plan takes fewer where memory is tight."""
+    writer_bytes: int = 0
+    """Of the main process, for output formats that are made from the document itself."""
     draws_pages: bool = True
     """False where text layers are all that is asked for."""
     block_size: int = 16
