@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
     return cli
 
 
-def ask(cli: RealCli, *args: str, code: int = 0) -> list[dict]:
-    done = cli("ask", *args, "-f", "jsonl")
+def ask(cli: RealCli, *args: str, code: int = 0, **more) -> list[dict]:
+    done = cli("ask", *args, "-f", "jsonl", **more)
     assert done.returncode == code, done.stderr.decode()
     return read_records(done.stdout)
 
@@ -87,6 +87,21 @@ def test_pictures_in_int8_take_less_and_every_page_is_answered(folder, together)
         for name in ("stats.json", "int8.json")
     )
     assert narrow < wide
+
+
+def test_equal_pages_share_their_answers_and_another_question_does_not_get_them(folder):
+    write_pages(folder.folder / "twice.pdf", [7, 7])
+    kept = {"env": {"VLMCLI_CACHE_DIR": str(folder.folder / "kept")}}
+    args = ("twice.pdf", *MODEL)
+    first = ask(folder, *args, *asking(*QUESTIONS[:2]), **kept)
+    assert [record["source"] for record in first] == ["model", "reuse"]
+    assert first[0]["answers"] == first[1]["answers"]
+    again = ask(folder, *args, *asking(*QUESTIONS[:2]), **kept)
+    assert [record["source"] for record in again] == ["reuse", "reuse"]
+    assert [record["answers"] for record in again] == [record["answers"] for record in first]
+    other = ask(folder, *args, *asking(*QUESTIONS[1::-1]), **kept)
+    assert [record["source"] for record in other] == ["model", "reuse"]
+    assert other[0]["answers"] == first[0]["answers"][::-1]
 
 
 def test_text_names_the_questions(folder, together):
