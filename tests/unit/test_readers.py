@@ -219,6 +219,20 @@ def test_equal_crops_are_read_once_and_everybody_gets_the_text(
     assert sum(r.seconds.encode for r in readings.values()) == len(engine.temperatures)
 
 
+def test_no_more_crops_are_remembered_than_there_is_room_for(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmcli.readers.lines._KNOWN_CROPS", 3)
+    engine = PaperEngine(config, lambda grey, _: f"text {grey}")
+    reader = make(engine)
+    for key, grey in enumerate((10, 20, 30, 40, 40, 30, 10)):
+        reader.submit(PageJob(key=key, crops=(crop(grey),)))
+        assert [c.text for c in drain(reader)[key].crops] == [f"text {grey}"]
+        assert len(reader._known) <= 3
+    # The one that was forgotten is read again, those that were not are not.
+    assert len(engine.temperatures) == 5
+
+
 def test_aborting_a_page_frees_its_requests_but_not_shared_ones(config: ModelConfig) -> None:
     engine = PaperEngine(config, lambda grey, _: f"text {grey} " + "abcdefgh" * 5, pace=2)
     reader = make(engine)

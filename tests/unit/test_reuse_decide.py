@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reuse_pages import invoice, scan, with_other_digit
 
+from vlmcli.bench.pages import page_picture
 from vlmcli.results import ErrorInfo, Line, PageRecord, Reuse, ReuseOrigin, TokenCounts
 from vlmcli.reuse.decide import Decision, PageReuse
 from vlmcli.reuse.entries import Place
@@ -113,6 +114,31 @@ def test_a_rescan_is_verified_and_a_changed_page_is_a_draft(looks):
     decision = reuse.decide(changed)
     assert (decision.kind, decision.verified_by) == ("draft", "model")
     assert decision.draft == record and decision.is_read
+
+
+def test_a_page_of_the_same_layout_and_other_text_lends_none():
+    rng = np.random.default_rng(4)
+    reuse = PageReuse(mode="verified", recipe=RECIPE)
+    for number in range(1, 5):
+        look = fingerprint(scan(page_picture(number, width=300, height=210, lines=9), rng, noise=3))
+        page = ref(number, look)
+        assert reuse.decide(page).kind == "none", number
+        reuse.finish(page, record_of(page))
+
+
+def test_what_was_at_a_page_s_place_lends_its_text_unless_it_is_another_page(tmp_path):
+    picture = page_picture(1, width=300, height=210, lines=9)
+    patches = np.random.default_rng(0).integers(0, 255, (11, 16), dtype=np.uint8)
+    photograph = np.kron(patches, np.ones((40, 40), np.uint8))
+    looks = [fingerprint(picture), fingerprint(photograph)]
+    with ResultStore(tmp_path) as store:
+        old = read(PageReuse(mode="verified", recipe=RECIPE, store=store), ref(1, looks[0]))
+    with ResultStore(tmp_path) as store:
+        reuse = PageReuse(mode="verified", recipe=OTHER_RECIPE, store=store)
+        same, other = reuse.decide(ref(1, looks[0])), reuse.decide(ref(1, looks[1]))
+    assert (same.kind, same.draft) == ("draft", old)
+    assert other.kind == "none"
+    assert reuse.num_other_recipe == 1
 
 
 @pytest.mark.parametrize("mode", ["off", "exact"])

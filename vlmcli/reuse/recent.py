@@ -14,7 +14,8 @@ from vlmcli.results import PageRecord, ReuseOrigin
 from vlmcli.reuse.entries import Place
 from vlmcli.reuse.fingerprint import PageFingerprint, hamming
 
-DEFAULT_MAX_BYTES = 64 << 20
+DEFAULT_MAX_BYTES = 32 << 20
+"""Twenty A4 pages with sketches at 200 dpi: memory must stay flat in the number of pages."""
 _OVERHEAD = 1000
 """Bytes of the objects that hold a page here."""
 _SKETCH_SHARE = 0.75
