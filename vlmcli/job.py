@@ -159,7 +159,8 @@ class OcrJob:
         self._desk.unload()
         plan = self._gate.plan
         if plan is not None:
-            self._repeats.set_room(self._gate.host_cap_bytes - plan.host_bytes)
+            planned = plan.host_bytes - plan.terms.get("reuse", 0)
+            self._repeats.set_room(self._gate.host_cap_bytes - planned)
 
     # --- from the workers to a decision ----------------------------------------------------------
 

@@ -66,4 +66,6 @@ settings = st.builds(
     vision_cache=st.none() | st.integers(0, 1 << 32),
     max_pages_in_flight=st.none() | st.integers(1, 32),
     jobs=st.integers(1, 8),
+    compares_pages=st.booleans(),
+    keeps_results=st.booleans(),
 )

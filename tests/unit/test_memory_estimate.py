@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_cases import FACTS, facts
 
+from vlmcli import repeats
 from vlmcli.engine.geometry import SmartResizeConfig, qwen2_vl
 from vlmcli.memory import estimate
 from vlmcli.memory.estimate import MIB, Coefficients
+from vlmcli.reuse import difference, recent
 
 PLAIN = Coefficients()
 QWEN = FACTS["qwen2.5-vl-7b"]
@@ -117,3 +119,28 @@ def test_weights_of_seven_billion_parameters() -> None:
     assert estimate.weights(QWEN.num_parameters, "bfloat16") / 2**30 == pytest.approx(
         15.45, abs=0.01
     )
+
+
+@given(
+    st.lists(st.integers(1, 30_000_000), max_size=600),
+    st.integers(0, 1 << 34),
+    st.booleans(),
+    st.booleans(),
+)
+def test_reuse_takes_no_more_than_is_left_and_no_more_than_it_keeps(
+    pages, spare: int, compares: bool, keeps: bool
+) -> None:
+    room = estimate.reuse_room(pages, spare, compares=compares, keeps=keeps)
+    assert 0 <= room <= spare
+    assert estimate.reuse_room(pages, 0, compares=compares, keeps=keeps) == 0
+    assert estimate.reuse_room(pages, spare, compares=False, keeps=False) == 0
+    most = estimate.MOST_SKETCHES + estimate.COMPARE_BYTES + estimate.STORE_BYTES
+    assert room <= most
+    more = estimate.reuse_room([*pages, 10**6], spare, compares=compares, keeps=keeps)
+    assert room <= more <= most
+
+
+def test_the_bounds_of_reuse_are_those_that_it_keeps_to() -> None:
+    assert estimate.MOST_SKETCHES == recent.DEFAULT_MAX_BYTES
+    assert difference.compare_bytes(0) == estimate.COMPARE_BYTES
+    assert estimate.STORE_ROOM == repeats._STORE_ROOM

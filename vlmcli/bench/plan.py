@@ -158,12 +158,13 @@ def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
     options = [*_options(case, folder, device), "--jobs", "1"]
     if case.model:
         options += ["--max-tokens", "16"]
+    options += ["--reuse", "off", "--no-cache"]
     planned = json.loads(_vlmcli(folder, "plan", str(document), "--json", *options))
     done = run_measured(
         [
             *(*_COMMAND, "ocr", str(document), *options, "--text-layer", "ignore"),
             *("-f", "jsonl", "-o", str(folder / "job.jsonl"), "--overwrite", "--retries", "0"),
-            *("--progress", "none", "--no-cache", "--reuse", "off", "--stats", str(stats)),
+            *("--progress", "none", "--stats", str(stats)),
         ],
         env=_environment(folder),
     )

@@ -11,7 +11,7 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
-from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL
+from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL, OcrOptions
 
 _MEMORY = "Memory"
 
@@ -76,6 +76,8 @@ def plan(
     vision_cache: a.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
+    reuse: a.Reuse = "verified",
+    cache: a.Cache = True,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
     if not estimate_memory:
@@ -83,6 +85,7 @@ def plan(
     stdout = take_stdout(is_needed=True)
     from vlmcli.cli.plan_job import make_plan
     from vlmcli.cli.plan_view import plan_json, plan_table
+    from vlmcli.memory.command import other_words
     from vlmcli.memory.request import PlanRequest
 
     done = make_plan(
@@ -102,6 +105,9 @@ def plan(
             vision_cache=vision_cache,
             pages_in_flight=pages_in_flight,
             jobs=jobs,
+            reuse=reuse,
+            cache=cache,
+            other_words=other_words(OcrOptions(inputs=(), reuse=reuse, cache=cache), ()),
         ),
         password=read_password(password, password_file),
         strict=strict,

@@ -24,6 +24,7 @@ TERM_NAMES = {
     "outputs": "documents that are written again",
     "loading": "weight files while they are read",
     "margin": "margin",
+    "reuse": "recent pages and kept results, to recognise repetitions",
 }
 """What a plan calls its terms, for people."""
 _MAX_WIDTH = 100

@@ -28,6 +28,12 @@ _LEAST_WORK, _MOST_WORK = 2_600_000, 9_000_000
 CROP_KNOWN_BYTES = 1200
 """Of a line whose answer is remembered, for lines that are equal to it: 1.0 KiB measured."""
 MOST_CROPS_KNOWN = 16_384
+SKETCH_BYTES_PER_PIXEL = 0.5
+"""Of the small picture of a recent page: 0.48 measured on grey scans with noise."""
+MOST_SKETCHES, COMPARE_BYTES, STORE_ROOM = 32 * MIB, 24 * MIB, 32 * MIB
+"""Bounds of `reuse.recent`, `reuse.difference` and `repeats`."""
+STORE_BYTES = 16 * MIB
+"""Of the store of results in use: 12 measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +295,30 @@ def kv_bytes(
         vision_blocks * kv_bytes_per_token(decoder, vision_kv_dtype)
         + text_blocks * kv_bytes_per_token(decoder, kv_dtype)
     )
+
+
+def reuse_room(pages: Sequence[int], spare: int, *, compares: bool, keeps: bool) -> int:
+    """Bytes that recognising repeated pages will take of what a plan leaves below its cap.
+
+    Small pictures of recent pages take a quarter of it and 32 MiB at the most; the libraries that
+    compare two of them are loaded where there is room for that; the store of results has caches of
+    its own. The moment in which two pages that look alike are compared in full is left out.
+
+    Args:
+        pages: pixels of each page.
+        spare: bytes between everything else and the cap.
+        compares: whether look-alikes are compared.
+        keeps: whether results are kept from run to run.
+    """
+    room = 0
+    if compares and pages:
+        pictures = round(SKETCH_BYTES_PER_PIXEL * sum(pages))
+        room += min(pictures, MOST_SKETCHES, max(MIB, spare // 4))
+        if len(pages) > 1 and spare // 2 > COMPARE_BYTES:
+            room += COMPARE_BYTES
+    if keeps and spare >= STORE_ROOM:
+        room += STORE_BYTES
+    return max(0, min(room, spare))
 
 
 def margin(moving: int, coefficients: Coefficients) -> int:

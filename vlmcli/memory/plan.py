@@ -7,6 +7,7 @@ asks no machine.
 from collections.abc import Sequence
 from heapq import nlargest
 
+from vlmcli.memory import estimate
 from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.settings import (
@@ -53,6 +54,8 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
     load = largest_that_fits(job, cap_bytes)
     terms = terms_for(job, load)
     is_host = settings.device == "cpu"
+    if is_host:
+        terms["reuse"] = _reuse(job, cap_bytes - sum(terms.values()))
     return Plan(
         model=facts.name,
         num_parameters=facts.num_parameters,
@@ -74,6 +77,15 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
         remedies=(),
         unverified=facts.unverified,
         calibrated=settings.resolve_dtype(facts) in settings.measured,
+    )
+
+
+def _reuse(job: Job, spare: int) -> int:
+    return estimate.reuse_room(
+        [demand.page_pixels for demand in job.demands],
+        spare,
+        compares=job.settings.compares_pages,
+        keeps=job.settings.keeps_results,
     )
 
 

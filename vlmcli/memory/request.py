@@ -18,7 +18,7 @@ from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
-from vlmcli.options import OcrOptions, parse_size
+from vlmcli.options import OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
 _DEFAULTS = OcrOptions(inputs=())
@@ -44,6 +44,8 @@ class PlanRequest:
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
+    reuse: ReuseMode = _DEFAULTS.reuse
+    cache: bool = _DEFAULTS.cache
     other_words: tuple[str, ...] = ()
     """What else the command line said, to be repeated in remedies."""
 
@@ -54,7 +56,7 @@ class PlanRequest:
         names = {field.name for field in fields(cls)} & known
         return cls(
             **{name: getattr(options, name) for name in names},
-            other_words=other_words(options, names),
+            other_words=other_words(options, names - {"reuse", "cache"}),
         )
 
 
@@ -111,6 +113,8 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
         draws_pages=needs_model,
+        compares_pages=request.reuse in ("verified", "similar"),
+        keeps_results=request.cache and request.reuse != "off",
     )
     return Planner(
         facts=facts,
@@ -190,7 +194,7 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
     }
     inputs = input_words(request.inputs)
     known = frozenset("--" + field.name.replace("_", "-") for field in fields(OcrOptions))
-    words: tuple[str, ...] = ("vlmcli", "plan")
+    words: tuple[str, ...] = ("vlmcli", "plan", *request.other_words)
     if inputs:
         asked = [word for text in request.question for word in ("-q", text)]
         words = ("vlmcli", "ask" if asked else "ocr", *inputs, *asked, *request.other_words)

@@ -95,6 +95,10 @@ class PlanSettings:
     """Of the main process, for output formats that are made from the document itself."""
     draws_pages: bool = True
     """False where text layers are all that is asked for."""
+    compares_pages: bool = False
+    """Whether pages are compared with recent ones that look alike."""
+    keeps_results: bool = False
+    """Whether results are kept from run to run."""
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
