@@ -133,6 +133,12 @@ class Repeats:
             self._num_resized_differ += before.text != record.text
 
     @property
+    def _lends_texts(self) -> bool:
+        """Whether old texts are drafts; the answer to a question is like no page's text."""
+        is_wanted = "near-duplicate" in draft_sources(self._options.drafts)
+        return is_wanted and not self._options.question
+
+    @property
     def _recent_bytes(self) -> int:
         share = self._spare // _RECENT_SHARE
         return max(_LEAST_RECENT, min(DEFAULT_MAX_BYTES, share))
@@ -150,7 +156,7 @@ class Repeats:
                 recipe=self._recipe,
                 recent=RecentPages(self._recent_bytes),
                 store=self._open_store(),
-                drafts="near-duplicate" in draft_sources(self._options.drafts),
+                drafts=self._lends_texts,
                 max_compare_pixels=self._max_compare_pixels,
                 on_warning=self._on_warning,
             )

@@ -150,6 +150,18 @@ def test_every_page_off_is_what_it_is_alone(rescans: Path) -> None:
     assert len({r["text"] for r in alone}) == 6
 
 
+@pytest.mark.parametrize("options", [{"drafts": "text-layer"}, {"question": ("Who?",)}])
+def test_no_old_text_is_lent_where_none_is_wanted(tmp_path: Path, options: Any) -> None:
+    scans = tmp_path / "scan.pdf"
+    write_pages(scans, [1, 2])
+    run(PixelReader(), scans, cache=True, **options)
+    write_pages(scans, [1, 3])
+    reader = PixelReader()
+    _, records = run(reader, scans, cache=True, **options)
+    assert [kind for kind, _ in origins(records)] == ["exact", "none"]
+    assert list(reader.drafts.values()) == [[]]
+
+
 def test_who_waited_for_a_page_that_failed_is_read_instead(tmp_path: Path) -> None:
     same = write_pages(tmp_path / "same.pdf", [7] * 12)
     reader = PixelReader(statuses={1: "error", 2: "looped"}, max_delay=3)
