@@ -18,12 +18,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from vlmcli import SCHEMA_VERSION
 from vlmcli.errors import OutputError
 from vlmcli.options import OcrOptions
 from vlmcli.outputs.base import encode
 from vlmcli.outputs.files import translated
 from vlmcli.results import PageRecord
+from vlmcli.version import SCHEMA_VERSION
 
 SYNC_SECONDS = 0.2
 

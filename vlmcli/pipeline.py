@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
 from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
@@ -44,10 +44,27 @@ _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
 _NO_LINES = LineSpec(height=28, max_width=1120)
 
 
+class Sink(Protocol):
+    """Takes a job's records in order. Calls come as `begin`, `write`*, then `finish` or `abort`."""
+
+    def begin(self) -> None:
+        """The job is about to start."""
+
+    def write(self, record: PageRecord) -> None:
+        """The next record. What this raises ends the job."""
+
+    def finish(self) -> None:
+        """That was the last one."""
+
+    def abort(self) -> None:
+        """The job was broken off. Never raises."""
+
+
 def run_ocr(
     options: OcrOptions,
     *,
-    stdout: BinaryIO,
+    stdout: BinaryIO | None = None,
+    sink: Sink | None = None,
     reporter: Reporter,
     make_reader: MakeReader | None = None,
 ) -> JobSummary:
@@ -56,6 +73,7 @@ def run_ocr(
     Args:
         options: the job.
         stdout: takes the results where no output file is named.
+        sink: takes the records, instead of the outputs that the options name.
         reporter: is told what happens.
         make_reader: turns a checkpoint into a reader that keeps to the plan's bounds; our own
             engine if None.
@@ -73,12 +91,16 @@ def run_ocr(
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
-        named = [(source.name, source.path) for source in sources]
-        plan = plan_outputs(options, named)
-        with _journal(plan, options, named, checkpoint) as journal:
-            tally, stats = _run(
-                options, sources, plan, journal, checkpoint, make_reader, stdout, reporter
-            )
+        if sink is not None:
+            run = _run(options, sources, sink, None, checkpoint, make_reader, reporter)
+        else:
+            assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
+            named = [(source.name, source.path) for source in sources]
+            plan = plan_outputs(options, named)
+            with _journal(plan, options, named, checkpoint) as journal:
+                outputs = RecordSink(plan, stdout)
+                run = _run(options, sources, outputs, journal, checkpoint, make_reader, reporter)
+        tally, stats = run
     summary = _summary(tally, len(sources), time.monotonic() - started)
     if options.stats is not None:
         _write_stats(Path(options.stats), summary, stats)
@@ -121,14 +143,12 @@ def _journal(
 def _run(
     options: OcrOptions,
     sources: list[Source],
-    plan: OutputPlan,
+    sink: Sink,
     journal: Journal | None,
     checkpoint: Checkpoint | None,
     make_reader: MakeReader | None,
-    stdout: BinaryIO,
     reporter: Reporter,
 ) -> tuple[Tally, dict[str, float]]:
-    sink = RecordSink(plan, stdout)
     meter = Meter()
 
     def record_done(record: PageRecord) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from vlmcli import SCHEMA_VERSION
+from vlmcli.version import SCHEMA_VERSION
 
 Status = Literal["ok", "blank", "error", "looped", "timeout"]
 Source = Literal["text-layer", "model", "reuse"]

@@ -34,7 +34,8 @@ def outputs(shell):
 
 def test_every_command_runs(shell, outputs):
     folder = shell.folder
-    assert len(outputs) == 7
+    assert len(outputs) == 8
+    assert outputs[7].startswith("1 ok This is a lot of")
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
     assert outputs[1].startswith("exit code 5\n") and " MiB  peak" in outputs[1]

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vlmcli import __version__
 from vlmcli.cli import bench, cache, models, signals
 from vlmcli.cli.ask import ask
 from vlmcli.cli.console import fill_descriptors, say
@@ -23,6 +22,7 @@ from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
+from vlmcli.version import __version__
 
 EXIT_CODES = """Exit codes:
  0 every page read;

@@ -10,10 +10,10 @@ import os
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from vlmcli import __version__
 from vlmcli.errors import OutputError
 from vlmcli.memory.estimate import Coefficients
 from vlmcli.memory.facts import ModelFacts
+from vlmcli.version import __version__
 
 
 def cache_folder() -> Path:

@@ -7,10 +7,10 @@ failed page has no lines; `PAGECLASS` says that it failed. Word boxes are shares
 
 from xml.sax.saxutils import escape, quoteattr
 
-from vlmcli import __version__
 from vlmcli.outputs.base import Formatter
 from vlmcli.outputs.words import Word, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
+from vlmcli.version import __version__
 
 EXTENSION = ".xml"
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>

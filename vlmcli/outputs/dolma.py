@@ -11,9 +11,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from vlmcli import __version__
 from vlmcli.outputs.base import Formatter, plain
 from vlmcli.results import PageRecord
+from vlmcli.version import __version__
 
 EXTENSION = ".dolma.jsonl"
 

@@ -6,10 +6,10 @@ boxes are shares of line boxes (see `words`).
 
 from xml.sax.saxutils import escape, quoteattr
 
-from vlmcli import __version__
 from vlmcli.outputs.base import Formatter, failure_note
 from vlmcli.outputs.words import lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
+from vlmcli.version import __version__
 
 EXTENSION = ".hocr"
 _HEAD = f"""<?xml version="1.0" encoding="UTF-8"?>

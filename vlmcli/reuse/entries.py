@@ -9,9 +9,9 @@ import json
 import zlib
 from dataclasses import dataclass, fields
 
-from vlmcli import SCHEMA_VERSION, __version__
 from vlmcli.results import PageRecord
 from vlmcli.reuse.fingerprint import Sketch
+from vlmcli.version import SCHEMA_VERSION, __version__
 
 _CHECK_BYTES = 16
 _LEVEL = 1
