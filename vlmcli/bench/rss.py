@@ -34,13 +34,26 @@ class RunMemory:
 
 
 def tree_rss(root: int) -> int:
-    """Resident bytes of `root` and all its descendants, now."""
-    total, queue = 0, [root]
+    """Resident bytes of `root` and all its descendants, now.
+
+    A process that is being started still has its parent's memory and command line, until it becomes
+    the program that was asked for: it is left out, or that memory would count twice.
+    """
+    total, queue = 0, [(root, b"")]
     while queue:
-        pid = queue.pop()
-        total += resident_bytes(pid)
-        queue += _children(pid)
+        pid, parent = queue.pop()
+        command = _command_line(pid)
+        if command != parent:
+            total += resident_bytes(pid)
+        queue += [(child, command) for child in _children(pid)]
     return total
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _children(pid: int) -> list[int]:
