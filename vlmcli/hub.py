@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmcli.errors import ModelError
+from vlmcli.errors import ModelError, UnreachableError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
@@ -70,7 +70,8 @@ def pull(name: str, revision: str | None = None) -> Path:
         Its directory in the cache.
 
     Raises:
-        ModelError: there is no such checkpoint, it may not be read, or the hub cannot be reached.
+        ModelError: there is no such checkpoint, or it may not be read.
+        UnreachableError: the hub cannot be reached.
     """
     from huggingface_hub import errors as hub_errors
     from huggingface_hub import snapshot_download
@@ -91,13 +92,13 @@ def pull(name: str, revision: str | None = None) -> Path:
     except (hub_errors.HFValidationError, ValueError) as error:
         raise ModelError(f"not a name on the hub: {name}: {error}") from error
     except (hub_errors.HfHubHTTPError, hub_errors.LocalEntryNotFoundError) as error:
-        raise ModelError(
+        raise UnreachableError(
             f"cannot fetch {name}: {_reason(error)}",
             remedy="check the network and HF_HUB_OFFLINE, or copy the directory and name its path",
         ) from error
     # Of the HTTP library that huggingface_hub uses, which differs between its versions.
     except hub_errors.HTTPError as error:  # type: ignore[attr-defined]
-        raise ModelError(
+        raise UnreachableError(
             f"cannot fetch {name}: {error}", remedy="run it again, it goes on where it broke off"
         ) from error
 

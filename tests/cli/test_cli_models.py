@@ -89,7 +89,7 @@ def test_a_missing_checkpoint_names_the_command_that_fetches_it(cli, hub, tmp_pa
 
 
 def test_pull_without_a_network_says_so(cli, hub):
-    _, errors = models(cli, "pull", "someone/else", code=7, env=hub)
+    _, errors = models(cli, "pull", "someone/else", code=9, env=hub)
     assert "someone/else" in errors
     assert "Traceback" not in errors
     models(cli, "pull", "not a name", code=7, env=hub)

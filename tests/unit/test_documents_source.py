@@ -252,3 +252,17 @@ def encrypted(path: Path, *, user: str, owner: str, method: str = "AES_256") -> 
             owner_pw=owner,
         )
     return path
+
+
+def test_links_that_lead_nowhere_are_documents_that_are_missing(tmp_path):
+    """Or a folder of links would lose pages without a word when what they point to moves."""
+    (tmp_path / "kept.pdf").write_bytes(PAGE)
+    (tmp_path / "gone.pdf").symlink_to(tmp_path / "nowhere.pdf")
+    (tmp_path / "note").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "one.png").symlink_to(tmp_path / "two.png")
+    (tmp_path / "two.png").symlink_to(tmp_path / "one.png")
+    assert names(tmp_path) == ["gone.pdf", "kept.pdf", "one.png", "two.png"]
+    with pytest.raises(InputError):
+        open_document(Source(path=tmp_path / "gone.pdf", name="gone.pdf"))
+    with pytest.raises(InputError):
+        open_document(Source(path=tmp_path / "one.png", name="one.png"))

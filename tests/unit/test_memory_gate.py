@@ -1,5 +1,6 @@
 """The gate refuses what cannot fit, plans again for what is larger, and names what is too large."""
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -83,6 +84,23 @@ def test_a_job_that_does_not_fit_is_refused_with_lines_to_paste() -> None:
         again = MemoryGate(make_planner(PlanRequest(inputs=("a.pdf",), **request)), "always")
         again.add(pages)
         again.open()
+
+
+@pytest.mark.parametrize("needs", ["always", "perhaps", "never"])
+def test_the_cap_that_a_refusal_names_is_enough(needs: NeedsModel) -> None:
+    """Even where not one page can be drawn: or the next refusal would name another figure."""
+    pages = a4_pages(2)
+    one = gate(10 * MIB, needs, jobs=1)
+    one.add(pages)
+    with pytest.raises(WillNotFitError, match="drawing the pages") as caught:
+        one.open()
+    caps = [int(word) for word in re.findall(r"(\d+)MiB", caught.value.remedy)]
+    assert len(caps) == (2 if needs == "perhaps" else 1)
+    again = gate(caps[0] * MIB, needs, jobs=1)
+    again.add(pages)
+    again.open()
+    if needs != "never":
+        again.require_fit()
 
 
 def test_where_pages_only_may_need_the_model_the_first_one_that_does_is_refused() -> None:

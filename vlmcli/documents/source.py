@@ -249,7 +249,8 @@ def _files(folder: Path) -> Iterator[Path]:
         # Linked folders could lead back to where the walk came from.
         if path.is_dir() and not path.is_symlink():
             yield from _files(path)
-        elif path.is_file():
+        elif path.is_file() or (path.is_symlink() and not path.exists()):
+            # A link that leads nowhere is a document that is missing, if it is named like one.
             yield path
 
 

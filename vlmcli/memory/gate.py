@@ -200,8 +200,17 @@ class MemoryGate:
         if least > self.cap_bytes:
             raise WillNotFitError(
                 f"drawing the pages takes {format_size(least)}, {self._cap()}",
-                remedy=f"lower --max-pixels, or give --max-memory {-(-least // MIB)}MiB",
+                remedy=f"lower --max-pixels, or give --max-memory {self._enough(least)}",
             )
+
+    def _enough(self, least: int) -> str:
+        """What would do: with a model as much as that takes too, or the next refusal follows."""
+        drawing, reading = (f"{-(-size // MIB)}MiB" for size in (least, self._least(self._job)))
+        if self._planner.facts is None or self._needs_model == "never":
+            return drawing
+        if self._needs_model == "always":
+            return reading
+        return f"{reading} ({drawing} if no page needs the model)"
 
     def _budgets(self) -> Budgets:
         """The bounds of the plan; without a model, those of the workers."""

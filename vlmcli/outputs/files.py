@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -26,6 +26,10 @@ _REMEDIES = {
     errno.EROFS: "choose another place with -o: the file system is read-only",
     errno.EEXIST: "something else created it meanwhile; add --overwrite to replace it",
 }
+
+
+_STREAM_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "choose another place with -o")
+"""A stream cannot be resumed."""
 
 
 class ReaderGoneError(Exception):
@@ -46,13 +50,15 @@ class OutputFile(Protocol):
 
 
 @contextlib.contextmanager
-def translated(path: str | os.PathLike[str]) -> Iterator[None]:
+def translated(
+    path: str | os.PathLike[str], remedies: Mapping[int, str] = _REMEDIES
+) -> Iterator[None]:
     """Turn the system's errors on `path` into `OutputError`s."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        remedy = _REMEDIES.get(error.errno or 0, "")
+        remedy = remedies.get(error.errno or 0, "")
         raise OutputError(f"cannot write {os.fspath(path)}: {reason}", remedy=remedy) from error
 
 
@@ -199,7 +205,7 @@ class StreamFile:
 
     def write(self, data: bytes) -> None:
         """Write and flush."""
-        with translated(self._path), _quiet_reader():
+        with translated(self._path, _STREAM_REMEDIES), _quiet_reader():
             if self._stream is None:
                 self._stream = open(self._path, "wb", buffering=0)  # noqa: SIM115, PTH123
             rest = memoryview(data)

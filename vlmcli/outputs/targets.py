@@ -30,6 +30,7 @@ JOURNAL_SUFFIX = ".vlmcli-journal"
 
 _LAST_LEVEL = 2
 STDOUT_NAMES = (None, "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_WHOLE = "nothing is left to resume if a job of ours wrote it; add --overwrite to read again"
 _START_AGAIN = "add --overwrite to replace it, or choose another place with -o"
 
 Kind = Literal["stream", "file", "directory"]
@@ -247,8 +248,9 @@ def _check(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None:
         )
     if existing:
         more = f" (and {len(existing) - 1} more)" if len(existing) > 1 else ""
-        why = ", and no journal to resume it from" if plan.resume else ""
-        raise OutputError(f"output exists: {existing[0]}{more}{why}", remedy=_START_AGAIN)
+        why = ", and no journal of an unfinished job" if plan.resume else ""
+        remedy = _WHOLE if plan.resume else _START_AGAIN
+        raise OutputError(f"output exists: {existing[0]}{more}{why}", remedy=remedy)
 
 
 def _check_places(plan: OutputPlan, outputs: Sequence[Path]) -> None:
