@@ -135,6 +135,7 @@ def test_a_head_that_looks_back_looks_by_the_length_of_the_draft(
 ) -> None:
     import torch
 
+    torch.manual_seed(0)
     nano = recipe["model"]
     model = nano.Nano(nano.NanoConfig(**TINY)).eval()
     nano.look_back(model, (0,))
