@@ -1,8 +1,8 @@
 """Finds the font files the recipe renders with, by family and kind.
 
 It only lists what fontconfig reports and what Pillow can open: it downloads nothing, and it does
-not judge licences (README.md lists the Debian packages and their terms). Where no known family is
-installed it falls back to the font that Pillow carries, so that the recipe runs anywhere.
+not judge licences (README.md lists the Debian packages and their terms). Where no known family
+of a side is installed the font that Pillow carries stands in, so that the recipe runs anywhere.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def _parse(row: str) -> Face | None:
 
 @functools.cache
 def list_faces() -> tuple[Face, ...]:
-    """All usable faces of the known families, by path; Pillow's own font if there is none."""
+    """All usable faces of the known families, by path.
+
+    Where no family of one side of the held-out line is installed, Pillow's own font stands in.
+    """
     faces: dict[str, Face] = {}
     if shutil.which("fc-list"):
         answer = subprocess.run(
@@ -149,12 +152,13 @@ def list_faces() -> tuple[Face, ...]:
             face = _parse(row)
             if face is not None and face.path is not None:
                 faces[face.path] = face
-    if not faces:
-        return tuple(
-            Face(family="Pillow", kind="sans", style="Regular", path=None, held_out=held)
-            for held in (False, True)
-        )
-    return tuple(faces[path] for path in sorted(faces))
+    known = [faces[path] for path in sorted(faces)]
+    stand_ins = [
+        Face(family="Pillow", kind="sans", style="Regular", path=None, held_out=held)
+        for held in (False, True)
+        if all(face.held_out != held for face in known)
+    ]
+    return (*known, *stand_ins)
 
 
 @functools.lru_cache(maxsize=1024)

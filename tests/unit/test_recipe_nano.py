@@ -83,8 +83,18 @@ def test_a_line_is_what_its_label_says(recipe: dict[str, ModuleType], profile: s
         assert 0 <= line.centres[0] <= line.centres[-1] <= line.pixels.shape[1]
 
 
-def test_held_out_families_are_never_trained_on(recipe: dict[str, ModuleType]) -> None:
-    faces = recipe["fonts"].list_faces()
+@pytest.mark.parametrize("installed", ["all", "none", "DejaVu Serif", "Lato"])
+def test_held_out_families_are_never_trained_on(
+    recipe: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    """Also on a machine that has fonts of one side alone, as a bare Debian has DejaVu."""
+    fonts = recipe["fonts"]
+    if installed != "all":
+        row = f"/fonts/a.ttf: {installed}:style=Book\n" if installed != "none" else ""
+        answer = subprocess.CompletedProcess([], 0, stdout=row)
+        monkeypatch.setattr(fonts.shutil, "which", lambda name: name)
+        monkeypatch.setattr(fonts.subprocess, "run", lambda *args, **options: answer)
+    faces = fonts.list_faces.__wrapped__()
     trained = {face.path for face in faces if not face.held_out}
     held = {face.path for face in faces if face.held_out}
     assert trained and held
