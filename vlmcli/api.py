@@ -112,7 +112,9 @@ class _Feed:
 
     def write(self, record: PageRecord) -> None:
         """Wait for room, then hand the record over."""
-        while not self._is_stopped.is_set():
+        # A script may end and still hold the iterator: nobody closes it then, and Python waits for
+        # this thread.
+        while not self._is_stopped.is_set() and threading.main_thread().is_alive():
             try:
                 self._records.put(record, timeout=0.1)
             except queue.Full:

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 import threading
 
 import pymupdf
@@ -50,6 +52,20 @@ def test_pages_come_as_they_are_taken_and_a_loop_may_be_left(many):
     assert threading.active_count() == threads
     assert [record.page for record in recognize(many, pages="5-7")] == [5, 6, 7]
     assert len(list(recognize(many))) == 40
+
+
+@pytest.mark.parametrize("text_layer", ["only", "ignore"])
+def test_a_script_may_end_in_the_middle_of_a_loop(many, text_layer):
+    """The iterator was still held by the script, the job waited for ever to be asked, and Python
+    for the job."""
+    script = (
+        f"from vlmcli import recognize; records = recognize({str(many)!r}, "
+        f"text_layer={text_layer!r}); print(next(records).page)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_what_goes_wrong_is_raised(tmp_path):
