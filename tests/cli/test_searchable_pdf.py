@@ -6,6 +6,7 @@ import pymupdf
 import pytest
 from command_line import ROOT
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from vlmcli.documents.source import Source
 from vlmcli.outputs.files import AtomicFile
@@ -198,6 +199,58 @@ def test_pictures_become_pages(real, tmp_path):
     with pymupdf.open(tmp_path / "out" / "many.pdf") as pdf:
         assert pdf.page_count == 3
         assert all("Frame" in page.get_text() for page in pdf)
+
+
+@pytest.mark.parametrize(
+    ("name", "dpi", "taken"),
+    [
+        ("a.jpg", 300, 300),
+        ("a.jpg", 72, 150),
+        ("a.jpg", None, 150),
+        ("a.png", 300, 300),
+        ("a.png", 96, 150),
+        ("a.tiff", 200, 200),
+        ("a.tiff", 1, 150),
+        ("a.webp", None, 150),
+    ],
+)
+def test_a_page_is_as_large_as_the_sheet_was(tmp_path, name, dpi, taken):
+    """Every picture had 150 dpi: sheets scanned at 300 came out on paper of twice their size."""
+    writing(620, 300, "Some words").save(tmp_path / name, **({"dpi": (dpi, dpi)} if dpi else {}))
+    with make(tmp_path / name, tmp_path / "a.pdf", []) as pdf:
+        assert pdf[0].rect.width == pytest.approx(620 * 72 / taken, rel=0.001)
+        assert pdf[0].rect.height == pytest.approx(300 * 72 / taken, rel=0.001)
+
+
+def test_a_page_made_smaller_for_reading_keeps_the_sheets_size(tmp_path):
+    writing(1200, 400, "Some words").save(tmp_path / "a.png", dpi=(200, 200))
+    record = PageRecord(
+        document="d", page=1, pages=1, status="ok", source="model", width=600, height=200,
+        text=WORDS, lines=(Line(bbox=(200, 100, 580, 140), text=WORDS),),
+    )  # fmt: skip
+    with make(tmp_path / "a.png", tmp_path / "a.pdf", [record]) as pdf:
+        assert pdf[0].rect.width == pytest.approx(1200 * 72 / 200, rel=0.001)
+        assert_found(pdf[0], record)
+
+
+def test_no_page_is_larger_than_a_pdf_may_have_it(tmp_path):
+    Image.new("L", (40_000, 20), 255).save(tmp_path / "a.png")
+    with make(tmp_path / "a.png", tmp_path / "a.pdf", []) as pdf:
+        assert pdf[0].rect.width == pytest.approx(14_400)
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif"])
+def test_a_picture_that_speaks_of_pdf_is_a_picture(tmp_path, name):
+    """The writer took any file with a PDF's header in its first kilobyte for a PDF, and failed."""
+    words = "made from %PDF-1.7"
+    info = PngInfo()
+    info.add_text("Comment", words)
+    more = {"pnginfo": info} if name.endswith("png") else {"comment": words.encode()}
+    writing(600, 80, "Some words").save(tmp_path / name, **more)
+    assert b"%PDF-" in (tmp_path / name).read_bytes()[:1024]
+    with make(tmp_path / name, tmp_path / "a.pdf", []) as pdf:
+        assert pdf.page_count == 1
+        assert len(pdf[0].get_images()) == 1
 
 
 def test_to_stdout_and_only_selected_pages(real, tmp_path):

@@ -42,6 +42,9 @@ _SIDEWAYS = (5, 6, 7, 8)
 
 _ROTATIONS = {3: 180, 4: 180, 5: 90, 6: 90, 7: 270, 8: 270}
 
+_LEAST_SCAN_DPI, _MOST_SCAN_DPI = 100, 2400
+"""What a scanner may have; 72 and 96 are what programs write that do not know."""
+
 PILLOW_ERRORS = (
     OSError,
     ValueError,
@@ -146,13 +149,15 @@ def _check_end(document: "ImageDocument") -> tuple[str, ...]:
 class _Frame:
     """What a frame says of itself: size as stored, how it lies, where in the file it ends.
 
-    `components` are the bytes a pixel that Pillow keeps once it is decoded.
+    `components` are the bytes a pixel that Pillow keeps once it is decoded; `dpi` is that of the
+    scanner.
     """
 
     width: int
     height: int
     components: int = 4
     orientation: int = 1
+    dpi: float | None = None
     end: int = 0
     error: str | None = None
 
@@ -170,6 +175,7 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
             height=image.height,
             components=image_modes.held_bytes(image),
             orientation=_orientation(image),
+            dpi=_scan_dpi(image),
         )
         return [frame] * max(1, count), ""
     frames: list[_Frame] = []
@@ -187,6 +193,7 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
                 width=image.width,
                 height=image.height,
                 components=image_modes.held_bytes(image),
+                dpi=_scan_dpi(image),
                 end=_claimed_end(image),
             )
         )
@@ -200,6 +207,16 @@ def _claimed_end(image: "Image") -> int:
         if end := max((offset + count for offset, count in pieces), default=0):
             return int(end)
     return 0
+
+
+def _scan_dpi(image: "Image") -> float | None:
+    """The resolution that a scanner wrote down; None where the file says none, or one that it only
+    has by default, as screenshots and photographs do."""
+    try:
+        across, down = (float(value) for value in image.info.get("dpi", (0, 0)))
+    except PILLOW_ERRORS:
+        return None
+    return across if across == down and _LEAST_SCAN_DPI <= across <= _MOST_SCAN_DPI else None
 
 
 def _orientation(image: "Image") -> int:
@@ -263,6 +280,7 @@ class ImageDocument:
             height=float(height),
             unit="px",
             rotation=_ROTATIONS.get(frame.orientation, 0),
+            scan_dpi=frame.dpi,
             largest_image=StoredImage(
                 width=round(width),
                 height=round(height),

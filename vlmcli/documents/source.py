@@ -41,6 +41,7 @@ __all__ = [
 
 STDIN = "-"
 
+Kind = Literal["pdf", "image"]
 _HEAD = 1024
 """Bytes looked at: a PDF's header may stand anywhere in them (PDF 1.7, appendix H, note 13)."""
 
@@ -183,7 +184,17 @@ def _read_head(source: Source) -> bytes:
     return head
 
 
-def _kind(head: bytes) -> Literal["pdf", "image"] | None:
+def kind_of(path: Path) -> Kind | None:
+    """What a file is by its first bytes; None if it is no document.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return _kind(file.read(_HEAD))
+
+
+def _kind(head: bytes) -> Kind | None:
     if _is_image(head):
         return "image"
     return "pdf" if b"%PDF-" in head else None
@@ -256,8 +267,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _begins_like_a_document(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return _kind(file.read(_HEAD)) is not None
+        return kind_of(path) is not None
     except OSError:
         return False
 

@@ -1,9 +1,8 @@
 """Pictures as pages of a PDF: a JPEG that needs no turning as it is, everything else losslessly.
 
-A page has the size that the picture's resolution gives it. Knows no text.
+A page is as large as the sheet was, where the file says how finely it was scanned. Knows no text.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,10 @@ from vlmcli.results import PageRecord
 _DPI = 150.0
 """Of pictures that do not say."""
 _POINTS = 72.0
+_LONGEST = 14_400
+"""Points that a side of a page may have: PDF 1.7, annex C."""
 _BLANK = (595.0, 842.0)
 """Size in points of a page whose picture cannot be decoded: A4."""
-
-
-def is_pdf(path: Path) -> bool:
-    """Whether a file is a PDF: its header stands in the first kilobyte."""
-    with path.open("rb") as file:
-        return b"%PDF-" in file.read(1024)
 
 
 class PicturePages:
@@ -56,8 +51,10 @@ class PicturePages:
             self._pdf.new_page(width=_BLANK[0], height=_BLANK[1])
             return
         height, width = picture.pixels.shape[:2]
-        scale = _POINTS / (picture.dpi or _DPI)
-        page = self._pdf.new_page(width=width * scale, height=height * scale)
+        handle = self._document.page(index)
+        scale = _POINTS / (handle.scan_dpi or _DPI)
+        scale = min(scale, _LONGEST / max(handle.width, handle.height))
+        page = self._pdf.new_page(width=handle.width * scale, height=handle.height * scale)
         jpeg = self._plain_jpeg(width, height)
         if jpeg is not None:
             page.insert_image(page.rect, stream=jpeg)

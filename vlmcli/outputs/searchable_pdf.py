@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from vlmcli.documents import mupdf
-from vlmcli.documents.source import Source
+from vlmcli.documents.source import Source, kind_of
 from vlmcli.errors import EncryptedError, OutputError
 from vlmcli.outputs.files import OutputFile
 from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
-from vlmcli.outputs.pdf_pages import PicturePages, is_pdf
+from vlmcli.outputs.pdf_pages import PicturePages
 from vlmcli.outputs.words import lines_of
 from vlmcli.results import Line, PageRecord
 
@@ -77,7 +77,7 @@ class SearchablePdfWriter:
     def _open(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="vlmcli-", ignore_cleanup_errors=True)
         pymupdf = mupdf.load()
-        if not is_pdf(self._source.path):
+        if kind_of(self._source.path) != "pdf":
             self._pdf = pymupdf.open()
             self._pictures = PicturePages(self._source, self._pdf)
             return
