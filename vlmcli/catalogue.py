@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmcli.checkpoint import BUILT_IN, Checkpoint, built_in_path, find_checkpoint
+from vlmcli.checkpoint import (
+    BUILT_IN,
+    Checkpoint,
+    built_in_path,
+    find_checkpoint,
+    model_type_of,
+)
 from vlmcli.engine.models.registry import native_families, published_as
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_checkpoints
@@ -55,12 +61,12 @@ def installed_models() -> Iterator[InstalledModel]:
     yield InstalledModel(
         name=BUILT_IN,
         path=path,
-        model_type=find_checkpoint(BUILT_IN).model_type,
+        model_type=model_type_of(path),
         num_bytes=_weight_bytes(path),
     )
     for cached in cached_checkpoints():
         try:
-            kind = find_checkpoint(str(cached.path)).model_type
+            kind = model_type_of(cached.path)
         except ModelError:
             kind = "unreadable"
         yield InstalledModel(

@@ -67,19 +67,32 @@ def find_checkpoint(model: str) -> Checkpoint:
         if is_hub_id(model):
             remedy = f"fetch it: vlmcli models pull {model}"
         raise ModelError(f"model not found: {model}", remedy=remedy)
-    config = _read_json(path / "config.json")
     reading = _read_json(path / "vlmcli.json") if (path / "vlmcli.json").is_file() else {}
     return Checkpoint(
-        name=model if model == BUILT_IN or is_hub_id(model) else path.resolve().name,
+        name=shown_name(model, path),
         path=path,
         revision=revision_of(path),
-        model_type=str(config.get("model_type", "unknown")),
+        model_type=model_type_of(path),
         reads="lines" if reading.get("reads") == "lines" else "page",
         line=LineSpec(
             height=int(reading.get("line_height", 28)),
             max_width=int(reading.get("max_line_width", 1120)),
         ),
     )
+
+
+def shown_name(model: str, path: Path) -> str:
+    """What a checkpoint is called: as it was asked for; a directory by its own name."""
+    return model if model == BUILT_IN or is_hub_id(model) else path.resolve().name
+
+
+def model_type_of(path: Path) -> str:
+    """The family of a checkpoint, as transformers names it.
+
+    Raises:
+        ModelError: there is no config.json, or it cannot be read.
+    """
+    return str(_read_json(path / "config.json").get("model_type", "unknown"))
 
 
 def revision_of(path: Path) -> str:

@@ -56,7 +56,8 @@ class OcrJob:
         make_reader: loads the model under the plan's bounds; called at the first page that needs
             it, and again where a later document asks for more.
         model: name and revision for the records.
-        recipe: everything besides pixels that could change a text; None for a job without a model.
+        recipe: gives the digest of everything besides pixels that could change a text; None for a
+            job without a model.
         done: records of an earlier run, by document and page.
         on_record: takes each new record at once, in any order (the journal).
         on_next: takes each record in document order (the outputs).
@@ -72,7 +73,7 @@ class OcrJob:
         gate: MemoryGate,
         make_reader: ReaderFactory,
         model: str,
-        recipe: bytes | None,
+        recipe: Callable[[], bytes] | None,
         done: Mapping[tuple[str, int], PageRecord],
         on_record: Callable[[PageRecord], None],
         on_next: Callable[[PageRecord], None],

@@ -8,7 +8,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -33,8 +33,6 @@ from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
 MakeReader = Callable[[Checkpoint, OcrOptions, Budgets], Reader]
-PDF_WRITER_BYTES = 64 << 20
-"""PyMuPDF in the main process while it writes a document again; 600 pages took 30 MiB."""
 _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
     "auto": "perhaps",
     "ignore": "always",
@@ -172,7 +170,7 @@ def _run(
         gate=_memory_gate(options, checkpoint),
         make_reader=load_reader,
         model=checkpoint.label if checkpoint else "",
-        recipe=job_recipe(options, checkpoint) if checkpoint else None,
+        recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
         done=journal.done if journal is not None else {},
         on_record=record_done,
         on_next=record_next,
@@ -204,9 +202,6 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
 
 def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
     planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
-    if "pdf" in options.formats:
-        settings = replace(planner.settings, writer_bytes=PDF_WRITER_BYTES)
-        planner = replace(planner, settings=settings)
     return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
 
 

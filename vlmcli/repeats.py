@@ -37,12 +37,16 @@ class Repeats:
 
     Args:
         options: `reuse`, `cache` and `drafts` count.
-        recipe: everything but the pixels that could change a text; None for a job without a model.
+        recipe: gives the digest of everything but the pixels that could change a text, and is asked
+            when the first page is decided about; None for a job without a model.
         on_warning: is told what the user should know, each once.
     """
 
     def __init__(
-        self, options: OcrOptions, recipe: bytes | None, on_warning: Callable[[str], None]
+        self,
+        options: OcrOptions,
+        recipe: Callable[[], bytes] | None,
+        on_warning: Callable[[str], None],
     ) -> None:
         self._options = options
         self._recipe = recipe
@@ -153,7 +157,7 @@ class Repeats:
             assert self._recipe is not None and self._options.reuse != "off"
             self._reuse = PageReuse(
                 mode=self._options.reuse,
-                recipe=self._recipe,
+                recipe=self._recipe(),
                 recent=RecentPages(self._recent_bytes),
                 store=self._open_store(),
                 drafts=self._lends_texts,

@@ -34,7 +34,7 @@ class FakeReader:
         assert job.key not in self.jobs
         self.num_submitted += 1
         self.jobs[job.key] = (job, self._random.randint(0, self.max_delay))
-        self.max_bytes = max(self.max_bytes, sum(j.nbytes for j, _ in self.jobs.values()))
+        self.max_bytes = max(self.max_bytes, sum(_pixel_bytes(j) for j, _ in self.jobs.values()))
         if self.on_submit is not None:
             self.on_submit(job.key)
 
@@ -77,3 +77,9 @@ class FakeReader:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def _pixel_bytes(job: PageJob) -> int:
+    """What the job's pictures keep alive."""
+    pixels = sum(crop.pixels.nbytes for crop in job.crops)
+    return pixels + (0 if job.picture is None else job.picture.nbytes)

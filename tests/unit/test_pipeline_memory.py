@@ -16,10 +16,11 @@ from scans import write_pages
 from vlmcli.bench.pages import page_picture, write_scan
 from vlmcli.errors import ExitCode, WillNotFitError
 from vlmcli.memory.demand import measure_pages
+from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
-from vlmcli.pipeline import PDF_WRITER_BYTES, run_ocr
+from vlmcli.pipeline import run_ocr
 from vlmcli.reading import OutOfMemoryError, PageReading
 from vlmcli.report import JobSummary, NullReporter
 from vlmcli.workers import Failure, OpenTask, Outcome, Task, WorkerPool

@@ -12,25 +12,22 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vlmcli.bench.checkpoints import Shape, write_checkpoint
+from vlmcli.bench.checkpoints import Shape, write_lively
 from vlmcli.bench.jobs import WITHOUT_REUSE, Job, read
-from vlmcli.bench.pages import Paper, letter_picture, page_picture, write_print, write_scan
+from vlmcli.bench.pages import Paper, letter_picture, write_print, write_scan
+from vlmcli.bench.requests import page_questions, with_drafts
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
-from vlmcli.engine.request import DraftSource, Request
+from vlmcli.engine.request import Request
 from vlmcli.engine.tokenizer import load_tokenizer
-from vlmcli.readers.pages import INSTRUCTION, page_requests, prompt_ending
+from vlmcli.readers.pages import INSTRUCTION
 
 Say = Callable[[str], None]
 
@@ -163,8 +160,7 @@ def _fixed(
     folder: Path, shape: Shape, num_pages: int, max_tokens: int, say: Say
 ) -> dict[str, Fixed]:
     """The random checkpoint: its plain answers, then the same with drafts made of them."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        path = pool.submit(write_checkpoint, folder, shape, lively=True).result()
+    path = write_lively(folder, shape)
     config = EngineConfig(
         kv_cache_bytes=192 * _MIB,
         vision_cache_bytes=0,
@@ -173,49 +169,20 @@ def _fixed(
     )
     runner = ModelRunner.from_checkpoint(path, config)
     tokenizer = load_tokenizer(path)
-    requests = _requests(Engine(runner, tokenizer, config), num_pages, max_tokens)
+    plain = Engine(runner, tokenizer, config)
+    requests = page_questions(plain, num_pages, [INSTRUCTION], max_tokens)
     found: dict[str, Fixed] = {}
     for kind, wrong_every in (("plain", 0), ("perfect", max_tokens + 1), ("flawed", _WRONG_EVERY)):
         engine = Engine(runner, tokenizer, replace(config, enable_drafts=kind != "plain"))
         work = requests
         if kind != "plain":
-            work = _drafted(requests, found["plain"].answers, wrong_every)
+            work = with_drafts(requests, found["plain"].answers, wrong_every)
         found[kind] = one = _answer(engine, work)
         say(
             f"{f'{shape.name} random, {kind}':<32} {one.num_tokens:>8} {one.num_steps:>8} "
             f"{one.tokens_per_step:>9.2f} {one.seconds / num_pages:>8.2f}"
         )
     return found
-
-
-def _requests(engine: Engine, num_pages: int, max_tokens: int) -> list[Request]:
-    ending = prompt_ending(engine, INSTRUCTION)
-    requests = []
-    for page in range(num_pages):
-        picture = np.repeat(page_picture(page, dpi=72)[:, :, None], 3, axis=2)
-        (build,) = page_requests(engine, picture, [ending], max_tokens=max_tokens)
-        requests.append(build(str(page), 0.0, 0))
-    return requests
-
-
-def _drafted(
-    requests: Sequence[Request], answers: Sequence[tuple[int, ...]], wrong_every: int
-) -> list[Request]:
-    return [
-        replace(
-            request,
-            drafts=(
-                DraftSource(
-                    name="answer",
-                    token_ids=tuple(
-                        token if place % wrong_every else token ^ 1
-                        for place, token in enumerate(answer, 1)
-                    ),
-                ),
-            ),
-        )
-        for request, answer in zip(requests, answers, strict=True)
-    ]
 
 
 def _answer(engine: Engine, requests: Sequence[Request]) -> Fixed:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmcli.bench.checkpoints import MID, TINY, WINDOWED, Shape, write_checkpoint
+from vlmcli.bench.jobs import WITHOUT_REUSE
 from vlmcli.bench.pages import Paper, write_print, write_scan
 from vlmcli.bench.rss import run_measured
 from vlmcli.checkpoint import BUILT_IN
@@ -158,7 +159,7 @@ def _measure(case: Case, folder: Path, device: str) -> dict[str, Any]:
     options = [*_options(case, folder, device), "--jobs", "1"]
     if case.model:
         options += ["--max-tokens", "16"]
-    options += ["--reuse", "off", "--no-cache"]
+    options += WITHOUT_REUSE
     planned = json.loads(_vlmcli(folder, "plan", str(document), "--json", *options))
     done = run_measured(
         [

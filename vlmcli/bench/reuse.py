@@ -10,26 +10,20 @@ which with one thread are those of the clock on an idle one. Peak memory: Linux 
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vlmcli.bench.checkpoints import REUSE, SMALL, Shape, write_checkpoint
-from vlmcli.bench.pages import page_picture
+from vlmcli.bench.checkpoints import REUSE, SMALL, Shape, write_lively
+from vlmcli.bench.requests import page_questions, with_drafts
 from vlmcli.bench.rss import peak_during
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
-from vlmcli.engine.request import DraftSource, Request, RequestOutput
+from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.engine.tokenizer import load_tokenizer
 from vlmcli.memory.allocator import give_back, keep_heap_small
-from vlmcli.readers.pages import page_requests, prompt_ending
 
 SIZES = {"small": SMALL, "mid": REUSE}
 QUESTIONS = (
@@ -130,7 +124,7 @@ def run(
     """
     keep_heap_small()
     with tempfile.TemporaryDirectory(prefix="vlmcli-bench-") as folder:
-        path = _written(Path(folder), shape)
+        path = write_lively(Path(folder), shape)
         runner = ModelRunner.from_checkpoint(path, ROWS[0].config(threads))
         tokenizer = load_tokenizer(path)
     num_parameters = sum(one.numel() for one in runner.model.parameters())  # type: ignore[attr-defined]
@@ -142,9 +136,10 @@ def run(
     rows: list[Measured] = []
     for row in ROWS:
         engine = Engine(runner, tokenizer, row.config(threads))
-        work = _requests(engine, num_pages, num_questions, max_tokens)
+        work = page_questions(engine, num_pages, QUESTIONS[:num_questions], max_tokens)
         if row.drafts:
-            work = _with_drafts(work, rows[0].outputs)
+            answers = [output.token_ids for output in rows[0].outputs]
+            work = with_drafts(work, answers, _WRONG_EVERY)
         if not rows:
             _warm_up(engine, work[0])
         measured = _measure(row, engine, work)
@@ -166,39 +161,6 @@ def run(
         "throughput_ratio": round(first.cpu / last.cpu, 2),
         "same_text": all(one == texts[0] for one in texts),
     }
-
-
-def _written(folder: Path, shape: Shape) -> Path:
-    """The checkpoint, written by a process of its own: transformers must not count as memory."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(partial(write_checkpoint, folder, shape, lively=True)).result()
-
-
-def _requests(engine: Engine, num_pages: int, num_questions: int, max_tokens: int) -> list[Request]:
-    """Every question about every page, page by page."""
-    endings = [prompt_ending(engine, question) for question in QUESTIONS[:num_questions]]
-    requests = []
-    for page in range(num_pages):
-        picture = np.repeat(page_picture(page, dpi=72)[:, :, None], 3, axis=2)
-        builds = page_requests(engine, picture, endings, max_tokens=max_tokens)
-        requests += [build(f"{page}.{i}", 0.0, 0) for i, build in enumerate(builds)]
-    return requests
-
-
-def _with_drafts(requests: Sequence[Request], answers: Sequence[RequestOutput]) -> list[Request]:
-    return [
-        replace(
-            request,
-            drafts=(DraftSource(name="near-duplicate", token_ids=tuple(_flawed(output))),),
-        )
-        for request, output in zip(requests, answers, strict=True)
-    ]
-
-
-def _flawed(output: RequestOutput) -> Iterator[int]:
-    """An answer with every tenth token wrong."""
-    for index, token in enumerate(output.token_ids, 1):
-        yield token if index % _WRONG_EVERY else token ^ 1
 
 
 def _warm_up(engine: Engine, request: Request) -> None:

@@ -4,8 +4,9 @@ Defaults stand in `options.OcrOptions` alone; here an option that was not given 
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -52,6 +53,18 @@ def parse_format(text: str) -> Format:
     raise UsageError(f"not a format: {text!r}", remedy=f"choose one of {', '.join(FORMATS)}")
 
 
+def format_option(formats: Sequence[Format]) -> Any:
+    """`--format` of a command that writes these formats."""
+    return typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(formats),
+        autocompletion=lambda: list(formats),
+        help="Output format; may be repeated. Default: text.",
+        show_default=False,
+    )
+
+
 Inputs = Annotated[
     list[str],
     typer.Argument(
@@ -71,17 +84,7 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-Formats = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="|".join(FORMATS),
-        autocompletion=lambda: list(FORMATS),
-        help="Output format; may be repeated. Default: text.",
-        show_default=False,
-    ),
-]
+Formats = Annotated[list[str] | None, format_option(FORMATS)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.")]
 Resume = Annotated[
     bool,

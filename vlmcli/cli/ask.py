@@ -27,17 +27,7 @@ Questions = Annotated[
         show_default=False,
     ),
 ]
-Formats = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="|".join(_FORMATS),
-        autocompletion=lambda: list(_FORMATS),
-        help="Output format; may be repeated. Default: text.",
-        show_default=False,
-    ),
-]
+Formats = Annotated[list[str] | None, a.format_option(_FORMATS)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Errors only.", rich_help_panel="Running")]
 
 

@@ -106,8 +106,18 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def kinds_of(self, sequence: Sequence, start: int, end: int) -> list[BlockKind]:
-        """Kinds of the blocks `start` to `end` of a sequence, by what they are to hold."""
-        return self._kinds(sequence, start, end)
+        """Kinds of the blocks `start` to `end` of a sequence, by what they are to hold.
+
+        Computed once for the prompt and kept on the sequence.
+        """
+        kinds = sequence.block_kinds
+        if not kinds:
+            size = self.block_size
+            kinds += [
+                "vision" if self._num_image_tokens(sequence, i) == size else "text"
+                for i in range(self.blocks_for(sequence.num_prompt_tokens))
+            ]
+        return kinds[start:end] + ["text"] * (end - max(start, len(kinds)))
 
     def num_shared_blocks(self, sequence: Sequence) -> int:
         """How many blocks at the beginning of its table others use as well."""
@@ -118,7 +128,7 @@ class BlockManager:
     def fits_alone(self, sequence: Sequence) -> bool:
         """Whether the sequence could run to its last token with the whole pool to itself."""
         total = self.blocks_for(len(sequence.token_ids))
-        vision = self._kinds(sequence, 0, self.blocks_for(sequence.num_prompt_tokens)).count(
+        vision = self.kinds_of(sequence, 0, self.blocks_for(sequence.num_prompt_tokens)).count(
             "vision"
         )
         return (
@@ -147,7 +157,7 @@ class BlockManager:
     def can_allocate(self, sequence: Sequence, hits: Seq[int], *, reserve: int = 0) -> bool:
         """Whether blocks for all known tokens can be had, leaving `reserve` blocks available."""
         total = self.blocks_for(sequence.num_tokens)
-        kinds = self._kinds(sequence, len(hits), total)
+        kinds = self.kinds_of(sequence, len(hits), total)
         idle = [block_id for block_id in hits if self.cache.is_idle(block_id)]
         if len(kinds) + len(idle) + reserve > self.num_available_blocks:
             return False
@@ -163,7 +173,7 @@ class BlockManager:
         assert not sequence.block_table
         for block_id in hits:
             self._share(block_id)
-        kinds = self._kinds(sequence, len(hits), self.blocks_for(sequence.num_tokens))
+        kinds = self.kinds_of(sequence, len(hits), self.blocks_for(sequence.num_tokens))
         sequence.block_table = [*hits, *(self._take(kind) for kind in kinds)]
         sequence.num_registered_blocks = len(hits)
         sequence.num_computed_tokens = len(hits) * self.block_size
@@ -321,17 +331,6 @@ class BlockManager:
         if block.block_hash is not None:
             del self._block_of_hash[block.block_hash]
             block.block_hash = None
-
-    def _kinds(self, sequence: Sequence, start: int, end: int) -> list[BlockKind]:
-        """Kinds of the blocks `start` to `end` of a sequence; computed once, kept on it."""
-        kinds = sequence.block_kinds
-        if not kinds:
-            size = self.block_size
-            kinds += [
-                "vision" if self._num_image_tokens(sequence, i) == size else "text"
-                for i in range(self.blocks_for(sequence.num_prompt_tokens))
-            ]
-        return kinds[start:end] + ["text"] * (end - max(start, len(kinds)))
 
     def _num_image_tokens(self, sequence: Sequence, index: int) -> int:
         first = index * self.block_size

@@ -193,6 +193,7 @@ class _SelfSource(_Source):
         return ahead
 
     def advance(self, output: npt.NDArray[np.int64], num_new: int) -> None:
+        """Take the newest tokens into the text, token by token: it is what is drafted from."""
         if self.index is None:
             self.index = SuffixIndex(_NGRAM)
         tokens = self.tokens

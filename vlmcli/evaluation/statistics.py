@@ -5,7 +5,7 @@ compared page by page by changing the signs of their differences at random (pair
 test). Seeded: the same pages give the same numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,14 +57,12 @@ class Comparison:
 
 def summarise(pages: Sequence[PageErrors]) -> Summary:
     """Pooled rates over the pages, of which there is at least one."""
-    columns = ("character_errors", "characters", "word_errors", "words")
-    bag = ("common_words", "words", "text_words")
     return Summary(
         num_pages=len(pages),
         num_missing=sum(page.is_missing for page in pages),
-        cer=_ratio(_counts(pages, columns[:2])),
-        wer=_ratio(_counts(pages, columns[2:])),
-        word_f1=_f1(_counts(pages, bag)),
+        cer=_measure(rate, _counts(pages, ("character_errors", "characters"))),
+        wer=_measure(rate, _counts(pages, ("word_errors", "words"))),
+        word_f1=_measure(f1, _counts(pages, ("common_words", "words", "text_words"))),
     )
 
 
@@ -72,27 +70,24 @@ def compare(first: Sequence[PageErrors], second: Sequence[PageErrors]) -> Compar
     """Whether the second run differs from the first, on the same pages in the same order."""
     before = _counts(first, ("character_errors", "characters"))
     after = _counts(second, ("character_errors", "characters"))
-    total = int(before[:, 1].sum())
     change = after[:, 0] - before[:, 0]
-    pooled = np.stack((change, before[:, 1]), axis=1)
     observed = abs(int(change.sum()))
     random = np.random.default_rng(_SEED)
     extreme = 0
     for _ in range(_RESAMPLES // _BATCH):
         signs = random.choice(np.array([-1, 1]), size=(_BATCH, len(change)))
         extreme += int((np.abs(signs @ change) >= observed).sum())
-    low, high = np.percentile([top / max(1, all_) for top, all_ in _resampled(pooled)], (2.5, 97.5))
     return Comparison(
-        difference=Measure(value=rate_of(change.sum(), total), low=float(low), high=float(high)),
+        difference=_measure(_signed_rate, np.stack((change, before[:, 1]), axis=1)),
         p_value=(extreme + 1) / (_RESAMPLES + 1),
         better_pages=int((change < 0).sum()),
         worse_pages=int((change > 0).sum()),
     )
 
 
-def rate_of(errors: float, total: float) -> float:
+def _signed_rate(errors: float, total: float) -> float:
     """As `measures.rate`, for a difference that may be negative."""
-    return float(errors) / total if total else float(errors)
+    return errors / max(1, total)
 
 
 def _counts(pages: Sequence[PageErrors], names: Sequence[str]) -> Counts:
@@ -110,13 +105,9 @@ def _resampled(counts: Counts) -> Counts:
     return np.concatenate(sums)
 
 
-def _ratio(counts: Counts) -> Measure:
-    values = [rate(errors, total) for errors, total in _resampled(counts).tolist()]
+def _measure(formula: Callable[..., float], counts: Counts) -> Measure:
+    """`formula` of the pooled counts [pages, its arguments]."""
+    values = [formula(*row) for row in _resampled(counts).tolist()]
     low, high = np.percentile(values, (2.5, 97.5))
-    errors, total = counts.sum(axis=0).tolist()
-    return Measure(value=rate(errors, total), low=float(low), high=float(high))
-
-
-def _f1(counts: Counts) -> Measure:
-    low, high = np.percentile([f1(*row) for row in _resampled(counts).tolist()], (2.5, 97.5))
-    return Measure(value=f1(*counts.sum(axis=0).tolist()), low=float(low), high=float(high))
+    value = formula(*counts.sum(axis=0).tolist())
+    return Measure(value=value, low=float(low), high=float(high))

@@ -34,6 +34,8 @@ MOST_SKETCHES, COMPARE_BYTES, STORE_ROOM = 32 * MIB, 24 * MIB, 32 * MIB
 """Bounds of `reuse.recent`, `reuse.difference` and `repeats`."""
 STORE_BYTES = 16 * MIB
 """Of the store of results in use: 12 measured."""
+PDF_WRITER_BYTES = 64 * MIB
+"""PyMuPDF in the main process while it writes a document again; 600 pages took 30 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from vlmcli.checkpoint import BUILT_IN, checkpoint_path
-from vlmcli.hub import is_hub_id
+from vlmcli.checkpoint import checkpoint_path, shown_name
 from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.command import input_words, other_words
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
+from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
-from vlmcli.options import OcrOptions, ReuseMode, parse_size
+from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
 _DEFAULTS = OcrOptions(inputs=())
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
+"""Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class PlanRequest:
     cache: bool = _DEFAULTS.cache
     other_words: tuple[str, ...] = ()
     """What else the command line said, to be repeated in remedies."""
+    formats: tuple[Format, ...] = ()
+    """Of the outputs: some are made from the document itself."""
 
     @classmethod
     def of(cls, options: OcrOptions) -> "PlanRequest":
@@ -56,7 +60,7 @@ class PlanRequest:
         names = {field.name for field in fields(cls)} & known
         return cls(
             **{name: getattr(options, name) for name in names},
-            other_words=other_words(options, names - {"reuse", "cache"}),
+            other_words=other_words(options, names - _NOT_PLANNED),
         )
 
 
@@ -112,6 +116,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         vision_cache=request.vision_cache,
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
+        writer_bytes=PDF_WRITER_BYTES if "pdf" in request.formats else 0,
         draws_pages=needs_model,
         compares_pages=request.reuse in ("verified", "similar"),
         keeps_results=request.cache and request.reuse != "off",
@@ -133,8 +138,7 @@ def find_facts(model: str) -> ModelFacts:
     path = checkpoint_path(model)
     if path is None:
         return require_preset(model)
-    is_named = model == BUILT_IN or is_hub_id(model)
-    return facts_from_directory(path, model if is_named else path.resolve().name)
+    return facts_from_directory(path, shown_name(model, path))
 
 
 def with_calibration(settings: PlanSettings, facts: ModelFacts) -> PlanSettings:

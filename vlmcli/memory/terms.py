@@ -6,7 +6,7 @@ is drawn and what it takes while it is read never stand together, so a job of on
 larger of the two.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
@@ -341,7 +341,7 @@ def _kv(job: Job, load: Load) -> int:
     sizes = [_sequence_kv(job, demand, demand.positions) for demand in demands]
     most = max(demand.most_positions for demand in job.demands)
     growth = _sequence_kv(job, demands[0], most) - sizes[0]
-    own = sum(map(_vision_blocks(job), demands)) * _vision_block(job) if vision else 0
+    own = sum(_vision_blocks(job, demands)) * _vision_block(job) if vision else 0
     return sum(sizes) - own + vision + growth + null
 
 
@@ -354,10 +354,10 @@ def vision_kv_bytes(job: Job, load: Load) -> int:
     if settings.resolve_vision_kv_dtype(facts) == settings.resolve_kv_dtype(facts):
         return 0
     demands = job.demands[: load.pages]
-    blocks = sum(map(_vision_blocks(job), demands))
+    blocks = sum(_vision_blocks(job, demands))
     if facts.reads == "lines":
         widest = facts.measure(facts.max_line_width, facts.line_height).num_tokens
-        together = load.sequences * max(map(_vision_blocks(job), demands), default=0)
+        together = load.sequences * max(_vision_blocks(job, demands), default=0)
         blocks = max(together, widest // settings.block_size)
     return (max(1, blocks) + 1) * _vision_block(job)
 
@@ -367,9 +367,9 @@ def swap_bytes(job: Job, kv_bytes: int) -> int:
     return min(SWAP_BYTES[job.settings.device], kv_bytes)
 
 
-def _vision_blocks(job: Job) -> Callable[[Demand], int]:
-    """Blocks that the image of one sequence can fill."""
-    return lambda demand: demand.vision_positions // job.settings.block_size
+def _vision_blocks(job: Job, demands: Iterable[Demand]) -> list[int]:
+    """Blocks that the image of one sequence can fill, of each."""
+    return [demand.vision_positions // job.settings.block_size for demand in demands]
 
 
 def _vision_block(job: Job) -> int:

@@ -8,7 +8,7 @@ failed page has no lines; `PAGECLASS` says that it failed. Word boxes are shares
 from xml.sax.saxutils import escape, quoteattr
 
 from vlmcli.outputs.base import Formatter
-from vlmcli.outputs.words import Word, lines_of, storable, words_of
+from vlmcli.outputs.words import Word, bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
 from vlmcli.version import __version__
 
@@ -56,8 +56,7 @@ class AltoFormatter(Formatter):
         ]
         lines = list(lines_of(record))
         if lines:
-            boxes = list(zip(*(line.bbox for line in lines), strict=True))
-            box = _box((min(boxes[0]), min(boxes[1]), max(boxes[2]), max(boxes[3])))
+            box = _box(bounds_of(lines))
             parts.append(f'    <TextBlock ID="block_{number}" {box}>\n')
             for index, line in enumerate(lines, 1):
                 parts += _line(f"line_{number}_{index}", line)

@@ -5,6 +5,7 @@ nothing half written. Knows records and bytes; where the bytes go is `files`' bu
 a record belongs to is `sink`'s.
 """
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from vlmcli.outputs.files import OutputFile
@@ -27,12 +28,12 @@ class Writer(Protocol):
         """Give the target up: afterwards it is as before, or holds whole lines only."""
 
 
-class Formatter:
+class Formatter(ABC):
     """A format that is text: turns records into the pieces of the target, in order."""
 
+    @abstractmethod
     def render(self, record: PageRecord) -> str:
         """What this page adds to the target."""
-        raise NotImplementedError
 
     def tail(self) -> str:
         """What stands behind the last page."""

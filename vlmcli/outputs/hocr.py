@@ -7,7 +7,7 @@ boxes are shares of line boxes (see `words`).
 from xml.sax.saxutils import escape, quoteattr
 
 from vlmcli.outputs.base import Formatter, failure_note
-from vlmcli.outputs.words import lines_of, storable, words_of
+from vlmcli.outputs.words import bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
 from vlmcli.version import __version__
 
@@ -56,8 +56,7 @@ class HocrFormatter(Formatter):
 
     def _area(self, page: int, lines: list[Line]) -> list[str]:
         """The one area and paragraph of a page: readers give no others."""
-        boxes = list(zip(*(line.bbox for line in lines), strict=True))
-        box = _bbox((min(boxes[0]), min(boxes[1]), max(boxes[2]), max(boxes[3])))
+        box = _bbox(bounds_of(lines))
         parts = [
             f'   <div class="ocr_carea" id="block_{page}_1" title="{box}">\n',
             f'    <p class="ocr_par" id="par_{page}_1" title="{box}">\n',

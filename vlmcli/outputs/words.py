@@ -5,7 +5,7 @@ mark a word that was searched for, not to measure it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vlmcli.outputs.base import plain
@@ -51,6 +51,12 @@ def lines_of(record: PageRecord) -> Iterator[Line]:
         width = max(1, round(record.width * len(text) / longest))
         top = round(step * (number + 0.5))
         yield Line(bbox=(0, top, width, max(top + 1, round(top + 0.8 * step))), text=text)
+
+
+def bounds_of(lines: Sequence[Line]) -> Box:
+    """The box around all lines, of which there is at least one."""
+    lefts, tops, rights, bottoms = zip(*(line.bbox for line in lines), strict=True)
+    return min(lefts), min(tops), max(rights), max(bottoms)
 
 
 def words_of(line: Line) -> Iterator[Word]:

@@ -85,9 +85,8 @@ class LineReader:
         self._pages[job.key] = _Page(answers=[None] * len(job.crops), num_missing=len(job.crops))
         try:
             with memory_errors_translated():
-                for index, crop in enumerate(job.crops):
-                    drafts = crop_drafts(job.drafts, crop.bbox, self._guard.engine.encode)
-                    self._submit_crop(crop.pixels, (job.key, index), drafts)
+                for index in range(len(job.crops)):
+                    self._submit_crop(job, index)
         except OutOfMemoryError:
             self.abort(job.key)
             raise
@@ -148,10 +147,9 @@ class LineReader:
         for key in list(self._pages):
             self.abort(key)
 
-    def _submit_crop(
-        self, pixels: Pixels, place: tuple[int, int], drafts: tuple[DraftSource, ...]
-    ) -> None:
-        pixels = pad_crop(pixels, column_width(self._config))
+    def _submit_crop(self, job: PageJob, index: int) -> None:
+        crop, place = job.crops[index], (job.key, index)
+        pixels = pad_crop(crop.pixels, column_width(self._config))
         digest = crop_digest(pixels)
         known = self._known.get(digest)
         if known is not None:
@@ -165,7 +163,11 @@ class LineReader:
             self._num_read += 1
             ticket = self._guard.start(
                 line_request(
-                    self._config, pixels, digest, max_tokens=self._max_tokens, drafts=drafts
+                    self._config,
+                    pixels,
+                    digest,
+                    max_tokens=self._max_tokens,
+                    drafts=crop_drafts(job.drafts, crop.bbox, self._guard.engine.encode),
                 )
             )
             self._crops[ticket] = _Crop(digest=digest, waiting=[place])

@@ -23,7 +23,8 @@ from vlmcli.engine.config import (
 )
 from vlmcli.engine.geometry import LIGHTON_OCR, ImageGeometry, PixtralConfig, pixtral
 from vlmcli.engine.layers import Layer, Linear, WeightSlot, parameter
-from vlmcli.engine.models.qwen2_vl import Qwen2VL, frame_ends, parse_pixels
+from vlmcli.engine.models.parsing import decoder_fields, faults_named, parse_pixels
+from vlmcli.engine.models.qwen2_vl import Qwen2VL, frame_ends
 from vlmcli.engine.models.vision import (
     Grid,
     PatchEmbed,
@@ -153,7 +154,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     Raises:
         ModelError: a key is missing or has a value that this family file does not know.
     """
-    try:
+    with faults_named("lighton_ocr"):
         text = _parse_text(raw, raw["text_config"])
         return ModelConfig(
             model_type="lighton_ocr",
@@ -166,10 +167,6 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             eos_token_ids=(),
             dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
         )
-    except KeyError as error:
-        raise ModelError(f"config.json of a lighton_ocr model lacks {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"config.json of a lighton_ocr model has a bad value: {error}") from error
 
 
 def canonical_name(name: str) -> str | None:
@@ -189,15 +186,9 @@ def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
     rope = text.get("rope_parameters") or {}
     if rope.get("rope_type", "default") != "default" or text.get("attention_bias"):
         raise ModelError("scaled rotary embeddings or biases in a lighton_ocr decoder")
-    heads = int(text["num_attention_heads"])
     return TextConfig(
-        hidden_size=int(text["hidden_size"]),
-        num_layers=int(text["num_hidden_layers"]),
-        num_heads=heads,
-        num_kv_heads=int(text.get("num_key_value_heads") or heads),
+        **decoder_fields(text),
         head_dim=int(text.get("head_dim", 128)),
-        intermediate_size=int(text["intermediate_size"]),
-        vocab_size=int(text["vocab_size"]),
         rms_norm_eps=float(text.get("rms_norm_eps", 1e-6)),
         max_position_embeddings=int(text.get("max_position_embeddings", 40960)),
         rope=RopeConfig(theta=float(rope.get("rope_theta") or text.get("rope_theta") or 1e6)),

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from vlmcli.engine.config import ModelConfig, VisionConfig
+from vlmcli.engine.models.parsing import tower_fields, width_fields
 from vlmcli.engine.models.qwen2_vl import (
     CHAT,
     Qwen2VL,
@@ -37,23 +38,14 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
 def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
     if raw.get("hidden_act", "silu") != "silu":
         raise ModelError(f"activation {raw['hidden_act']!r} of the vision tower is not supported")
-    patch_size, merge_size = int(raw.get("patch_size", 14)), int(raw.get("spatial_merge_size", 2))
-    rope = raw.get("rope_parameters") or {}
+    shared = tower_fields(raw, int(raw.get("patch_size", 14)))
+    cell = shared["merge_size"] * shared["patch_size"]
     return VisionConfig(
-        hidden_size=int(raw["hidden_size"]),
-        num_layers=int(raw["depth"]),
-        num_heads=int(raw["num_heads"]),
-        intermediate_size=int(raw["intermediate_size"]),
-        out_hidden_size=int(raw["out_hidden_size"]),
-        in_channels=int(raw.get("in_channels") or raw.get("in_chans") or 3),
-        patch_size=patch_size,
-        temporal_patch_size=int(raw.get("temporal_patch_size", 2)),
-        merge_size=merge_size,
+        **width_fields(raw),
+        **shared,
         activation="silu",
-        norm_eps=1e-6,
-        rope_theta=float(rope.get("rope_theta", 10000.0)),
         norm="rms",
         is_gated=True,
-        window_cells=int(raw.get("window_size", 112)) // merge_size // patch_size,
+        window_cells=int(raw.get("window_size", 112)) // cell,
         full_attention_layers=tuple(raw.get("fullatt_block_indexes", (7, 15, 23, 31))),
     )

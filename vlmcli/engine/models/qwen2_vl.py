@@ -17,13 +17,11 @@ from torch import Tensor, nn
 from vlmcli.engine.config import (
     ModelConfig,
     ProcessorConfig,
-    RopeConfig,
     TextConfig,
     VisionConfig,
 )
 from vlmcli.engine.geometry import (
     ImageGeometry,
-    PixtralConfig,
     SmartResizeConfig,
     qwen2_vl,
 )
@@ -31,6 +29,13 @@ from vlmcli.engine.kv_cache import KVCache
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.decoder import Decoder, StepInputs
 from vlmcli.engine.models.learned_positions import LearnedPositions
+from vlmcli.engine.models.parsing import (
+    decoder_fields,
+    faults_named,
+    multimodal_rope,
+    parse_processor,
+    tower_fields,
+)
 from vlmcli.engine.models.vision import (
     Grid,
     PatchEmbed,
@@ -44,9 +49,6 @@ from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
 
-_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-_BICUBIC = 3
 CHAT = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\n<|vision_start|>",
@@ -193,7 +195,7 @@ def parse_with(
 ) -> ModelConfig:
     """The config.json of a family with another tower; raises what `parse_config` does."""
     text = raw.get("text_config") or raw
-    try:
+    with faults_named(model_type):
         vision = parse_vision(raw["vision_config"])
         return ModelConfig(
             model_type=model_type,
@@ -206,37 +208,6 @@ def parse_with(
             eos_token_ids=(),
             dtype=str(raw.get("dtype") or raw.get("torch_dtype") or text.get("dtype") or "float32"),
         )
-    except KeyError as error:
-        raise ModelError(f"config.json of a {model_type} model lacks {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"config.json of a {model_type} model has a bad value: {error}") from error
-
-
-def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
-    """A preprocessor_config.json; what it leaves out takes the defaults of transformers."""
-    size = raw.get("size") or {}
-    default = SmartResizeConfig()
-    geometry = SmartResizeConfig(
-        patch_size=int(raw.get("patch_size", vision.patch_size)),
-        merge_size=int(raw.get("merge_size", vision.merge_size)),
-        temporal_patch_size=int(raw.get("temporal_patch_size", vision.temporal_patch_size)),
-        min_pixels=int(raw.get("min_pixels") or size.get("shortest_edge") or default.min_pixels),
-        max_pixels=int(raw.get("max_pixels") or size.get("longest_edge") or default.max_pixels),
-    )
-    return parse_pixels(raw, geometry)
-
-
-def parse_pixels(
-    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig
-) -> ProcessorConfig:
-    """What a preprocessor_config.json says of pixel values, beside a geometry known already."""
-    return ProcessorConfig(
-        geometry=geometry,
-        rescale_factor=float(raw.get("rescale_factor", 1 / 255)),
-        image_mean=tuple(float(x) for x in raw.get("image_mean", _CLIP_MEAN)),
-        image_std=tuple(float(x) for x in raw.get("image_std", _CLIP_STD)),
-        resample=int(raw.get("resample", _BICUBIC)),
-    )
 
 
 def canonical_name(name: str) -> str | None:
@@ -263,33 +234,20 @@ def parse_qwen2_text(model_type: str, raw: dict[str, Any], text: dict[str, Any])
     """The decoder's part of a config.json, `text`, within the whole, `raw`."""
     if text.get("use_sliding_window"):
         raise ModelError(f"sliding-window attention of {model_type} is not supported")
-    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise ModelError(f"rotary scaling {kind!r} of {model_type} is not supported")
     if text.get("hidden_act", "silu") != "silu":
         raise ModelError(f"activation {text['hidden_act']!r} of {model_type} is not supported")
-    hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
+    shared = decoder_fields(text)
+    hidden, heads = shared["hidden_size"], shared["num_heads"]
     tied = text.get("tie_word_embeddings") or raw.get("tie_word_embeddings")
-    sections = tuple(int(n) for n in rope.get("mrope_section", (16, 24, 24)))
-    if hidden % heads or sum(sections) * 2 * heads != hidden:
-        raise ModelError(
-            f"hidden size {hidden}, {heads} heads and rotary sections {sections} do not agree"
-        )
+    if hidden % heads:
+        raise ModelError(f"hidden size {hidden} and {heads} heads do not agree")
+    head_dim = hidden // heads
     return TextConfig(
-        hidden_size=hidden,
-        num_layers=int(text["num_hidden_layers"]),
-        num_heads=heads,
-        num_kv_heads=int(text.get("num_key_value_heads") or heads),
-        head_dim=hidden // heads,
-        intermediate_size=int(text["intermediate_size"]),
-        vocab_size=int(text["vocab_size"]),
+        **shared,
+        head_dim=head_dim,
         rms_norm_eps=float(text.get("rms_norm_eps", 1e-5)),
         max_position_embeddings=int(text.get("max_position_embeddings", 32768)),
-        rope=RopeConfig(
-            theta=float(rope.get("rope_theta") or text.get("rope_theta") or 1e6),
-            sections=sections,
-        ),
+        rope=multimodal_rope(model_type, text, head_dim, theta=1e6, sections=(16, 24, 24)),
         qkv_bias=True,
         tie_word_embeddings=bool(tied),
     )
@@ -300,20 +258,12 @@ def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
     if activation not in ("quick_gelu", "gelu", "silu"):
         raise ModelError(f"activation {activation!r} of the vision tower is not supported")
     width = int(raw["embed_dim"])
-    rope = raw.get("rope_parameters") or {}
     return VisionConfig(
         hidden_size=width,
-        num_layers=int(raw["depth"]),
-        num_heads=int(raw["num_heads"]),
         intermediate_size=int(width * raw.get("mlp_ratio", 4)),
         out_hidden_size=int(raw["hidden_size"]),
-        in_channels=int(raw.get("in_channels") or raw.get("in_chans") or 3),
-        patch_size=int(raw["patch_size"]),
-        temporal_patch_size=int(raw.get("temporal_patch_size", 2)),
-        merge_size=int(raw.get("spatial_merge_size", 2)),
         activation=activation,
-        norm_eps=1e-6,
-        rope_theta=float(rope.get("rope_theta", 10000.0)),
+        **tower_fields(raw, int(raw["patch_size"])),
     )
 
 

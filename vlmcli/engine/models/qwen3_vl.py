@@ -7,8 +7,14 @@ Technical Report", arXiv 2511.21631.
 import re
 from typing import Any
 
-from vlmcli.engine.config import ModelConfig, RopeConfig, TextConfig, VisionConfig
+from vlmcli.engine.config import ModelConfig, TextConfig, VisionConfig
 from vlmcli.engine.models import qwen2_vl
+from vlmcli.engine.models.parsing import (
+    decoder_fields,
+    multimodal_rope,
+    tower_fields,
+    width_fields,
+)
 from vlmcli.engine.models.qwen2_vl import Qwen2VL, geometry, parse_with
 from vlmcli.errors import ModelError
 
@@ -45,30 +51,16 @@ def canonical_name(name: str) -> str | None:
 
 
 def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
-    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise ModelError(f"rotary scaling {kind!r} of qwen3_vl is not supported")
     if text.get("hidden_act", "silu") != "silu" or text.get("attention_bias"):
         raise ModelError("an activation other than silu, or biases, in a qwen3_vl decoder")
-    heads, head_dim = int(text["num_attention_heads"]), int(text.get("head_dim", 128))
-    sections = tuple(int(n) for n in rope.get("mrope_section", (24, 20, 20)))
-    if 2 * sum(sections) != head_dim:
-        raise ModelError(f"head size {head_dim} and rotary sections {sections} do not agree")
+    head_dim = int(text.get("head_dim", 128))
     return TextConfig(
-        hidden_size=int(text["hidden_size"]),
-        num_layers=int(text["num_hidden_layers"]),
-        num_heads=heads,
-        num_kv_heads=int(text.get("num_key_value_heads") or heads),
+        **decoder_fields(text),
         head_dim=head_dim,
-        intermediate_size=int(text["intermediate_size"]),
-        vocab_size=int(text["vocab_size"]),
         rms_norm_eps=float(text.get("rms_norm_eps", 1e-6)),
         max_position_embeddings=int(text.get("max_position_embeddings", 128000)),
-        rope=RopeConfig(
-            theta=float(rope.get("rope_theta") or text.get("rope_theta") or 5e5),
-            sections=sections,
-            is_interleaved=True,
+        rope=multimodal_rope(
+            "qwen3_vl", text, head_dim, theta=5e5, sections=(24, 20, 20), is_interleaved=True
         ),
         qkv_bias=False,
         qk_norm=True,
@@ -79,20 +71,10 @@ def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:
 def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
     if raw.get("hidden_act", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
         raise ModelError(f"activation {raw['hidden_act']!r} of the vision tower is not supported")
-    rope = raw.get("rope_parameters") or {}
     return VisionConfig(
-        hidden_size=int(raw["hidden_size"]),
-        num_layers=int(raw["depth"]),
-        num_heads=int(raw["num_heads"]),
-        intermediate_size=int(raw["intermediate_size"]),
-        out_hidden_size=int(raw["out_hidden_size"]),
-        in_channels=int(raw.get("in_channels", 3)),
-        patch_size=int(raw.get("patch_size", 16)),
-        temporal_patch_size=int(raw.get("temporal_patch_size", 2)),
-        merge_size=int(raw.get("spatial_merge_size", 2)),
+        **width_fields(raw),
+        **tower_fields(raw, int(raw.get("patch_size", 16))),
         activation="gelu_tanh",
-        norm_eps=1e-6,
-        rope_theta=float(rope.get("rope_theta", 10000.0)),
         patch_bias=True,
         position_side=int(int(raw.get("num_position_embeddings", 2304)) ** 0.5),
         deepstack_layers=tuple(raw.get("deepstack_visual_indexes", (8, 16, 24))),
