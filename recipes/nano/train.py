@@ -1,6 +1,7 @@
 """Trains the nano reader within a time budget: `python train.py --minutes 120 --out run/`.
 
-Resumable at any moment from OUT/checkpoint.pt (--resume), on CPU or CUDA (bf16 autocast on both).
+Resumable at any moment from OUT/checkpoint.pt (--resume), on CPU or CUDA (bf16 autocast where the
+processor computes in it).
 The curriculum follows the minutes already trained, so two runs of one seed see the same lines in
 the same order but as many of them as the machine manages. It does not evaluate: evaluate.py does.
 Several data workers were given up: one renders ten times faster than two cores can learn.
@@ -155,13 +156,21 @@ def build_run(args: argparse.Namespace) -> Run:
     return run
 
 
+def computes_bf16(device: torch.device) -> bool:
+    """Whether bf16 is faster than fp32: a CPU that has to emulate it takes ten times as long."""
+    if device.type != "cpu":
+        return True
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def train_step(run: Run, batch: Batch, mode: Mode, rate: float) -> dict[str, float]:
     """One optimiser step; returns the losses in nats."""
     for group in run.optimiser.param_groups:
         group["lr"] = 1.5 * rate if mode == "write" else rate  # the decoder alone bears more
     device = next(run.model.parameters()).device
     chance = torch.Generator().manual_seed(run.seed * 1_000_003 + run.step)
-    with torch.autocast(device.type, torch.bfloat16):
+    with torch.autocast(device.type, torch.bfloat16, enabled=computes_bf16(device)):
         parts = losses(run.model, batch, mode, chance)
     wanted = {
         "read": parts.reading,
