@@ -1,10 +1,10 @@
-# Three commands: `make demo` shows the tool, `make check` and `make test` are what CI runs.
+# `make demo` shows the tool, `make check` and `make test` are what CI runs, `make docs` makes the site.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,12 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The commands' reference is written from --help first, so the site never has an old one.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	VLMCLI_WRITE_DOCS=1 $(BIN)/python -m pytest -q tests/cli/test_docs.py -k reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
