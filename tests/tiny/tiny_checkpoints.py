@@ -22,6 +22,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from untiled import UNTILED, UNTILED_INPUTS, Specials
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import EngineConfig
@@ -37,6 +38,7 @@ FACTS = {
     "lighton_ocr": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen3_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
+    "paddleocr_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
 TOWERS = {
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"embed_dim": 48}),
@@ -97,6 +99,10 @@ def write_checkpoint(
         del text["rope_parameters"]["mrope_section"]
         config = lighton_config(text, image_token_id=IMAGE + shift, tie_word_embeddings=tied)
         return write_model(path, LightOnOcrForConditionalGeneration, config, facts, seed, save)
+    if kind in UNTILED:
+        specials = Specials(IMAGE + shift, START + shift, END + shift, tied=tied)
+        make_model, config = UNTILED[kind](text, specials)
+        return write_model(path, make_model, config, facts, seed, save)
     make_config, make_model, own = TOWERS[kind if kind in TOWERS else "qwen2_vl"]
     width = "out_hidden_size" if "intermediate_size" in own else "hidden_size"
     config = make_config(
@@ -233,6 +239,9 @@ def reference_inputs(runner: ModelRunner, prompt: Prompt) -> dict[str, torch.Ten
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if not prompt.pictures:
         return inputs
+    if runner.model_config.model_type in UNTILED_INPUTS:
+        make = UNTILED_INPUTS[runner.model_config.model_type]
+        return inputs | make(runner.model_config, ids, prompt.pictures)
     if not runner.model_config.uses_mrope:
         return inputs | reference_canvases(runner, prompt.pictures)
     pixel_values, grids = reference_pixels(runner, prompt.pictures)

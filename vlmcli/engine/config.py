@@ -149,6 +149,12 @@ class VisionConfig:
     patch_bias: bool = False
     position_side: int = 0
     """Side of the square of learned positions, resampled to each image; 0 for none."""
+    has_centred_positions: bool = False
+    """Whether those stand for the centres of patches; else corners fall on corners."""
+    has_post_norm: bool = False
+    """Whether a norm stands between the last block and the merger."""
+    merger_norm_eps: float | None = None
+    """Of the merger's norm, where it is not `norm_eps`."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
 

@@ -55,7 +55,8 @@ class PageReader:
         self._guard = guard
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         self._questions = tuple(questions)
-        self._endings = [prompt_ending(guard.engine, text) for text in questions or (INSTRUCTION,)]
+        asked = questions or (page_instruction(guard.engine),)
+        self._endings = [prompt_ending(guard.engine, text) for text in asked]
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -149,6 +150,11 @@ class PageReader:
         if len(answers) == len(page):
             del self._pages[key]
             self._finished.append(_reading(key, self._questions, answers))
+
+
+def page_instruction(engine: Engine) -> str:
+    """What asks for the text of a page: the words that the model was trained on, if any."""
+    return find_family(engine.model_config.model_type).chat.instruction or INSTRUCTION
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:

@@ -89,10 +89,12 @@ def width_fields(raw: dict[str, Any]) -> dict[str, Any]:
     return {name: int(raw[name]) for name in names}
 
 
-def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
-    """A preprocessor_config.json; what it leaves out takes the defaults of transformers."""
+def parse_processor(
+    raw: dict[str, Any], vision: VisionConfig, limits: SmartResizeConfig | None = None
+) -> ProcessorConfig:
+    """A preprocessor_config.json; what it leaves out takes `limits`, or transformers' defaults."""
     size = raw.get("size") or {}
-    default = SmartResizeConfig()
+    default = limits or SmartResizeConfig()
     geometry = SmartResizeConfig(
         patch_size=int(raw.get("patch_size", vision.patch_size)),
         merge_size=int(raw.get("merge_size", vision.merge_size)),

@@ -144,12 +144,13 @@ class VisionRMSNorm(RMSNorm):
 
 
 def vision_norm(
-    config: VisionConfig, ops: Ops, size: int | None = None
+    config: VisionConfig, ops: Ops, size: int | None = None, eps: float | None = None
 ) -> LayerNorm | VisionRMSNorm:
     """The norm that the tower uses throughout, over its own width or `size`."""
+    eps = config.norm_eps if eps is None else eps
     if config.norm == "rms":
-        return VisionRMSNorm(size or config.hidden_size, config.norm_eps, ops)
-    return LayerNorm(size or config.hidden_size, config.norm_eps)
+        return VisionRMSNorm(size or config.hidden_size, eps, ops)
+    return LayerNorm(size or config.hidden_size, eps)
 
 
 class VisionBlock(nn.Module):
