@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +18,22 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import (
+    FACTS,
     Chunk,
+    Prompt,
     load_reference,
     load_runner,
     make_batch,
     make_prompt,
     random_picture,
+    reference_logits,
     write_checkpoint,
 )
-from untiled import UNTILED
+from untiled import UNTILED, glm_ocr
 
 from vlmcli.engine.config import ProcessorConfig
 from vlmcli.engine.loader import check_weights, read_model_config
+from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.positions import mrope_positions
 from vlmcli.engine.preprocess import as_channels, normalise, patchify, resize
@@ -38,9 +43,22 @@ from vlmcli.memory.checkpoint_facts import facts_from_directory
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
-PROCESSORS = {"paddleocr_vl": ("paddleocr_vl", "PaddleOCRVLImageProcessorPil", (28, 84))}
-"""Module and class of transformers' processor, and limits in cells that small pictures reach."""
-MROPE = ["paddleocr_vl"]
+PROCESSORS = {
+    "glm_ocr": ("glm46v", "Glm46VImageProcessorPil", (40, 160)),
+    "paddleocr_vl": ("paddleocr_vl", "PaddleOCRVLImageProcessorPil", (28, 84)),
+}
+"""Module and class of transformers' processor, and limits in squares of 28 × 28 pixels that small
+pictures reach; GLM-OCR counts those of two frames."""
+MROPE = ["glm_ocr", "paddleocr_vl"]
+
+
+def their_processor(kind: str, **more):
+    """The image processor of transformers, without torchvision."""
+    module_name, class_name, _ = PROCESSORS[kind]
+    module = importlib.import_module(
+        f"transformers.models.{module_name}.image_processing_pil_{module_name}"
+    )
+    return getattr(module, class_name)(**more)
 
 
 def processor_of(kind: str, path: Path, limits: dict) -> ProcessorConfig:
@@ -52,14 +70,13 @@ def processor_of(kind: str, path: Path, limits: dict) -> ProcessorConfig:
 
 @pytest.mark.parametrize("kind", PROCESSORS)
 def test_pixel_values_equal_transformers(kind, tmp_path):
-    module_name, class_name, (least, most) = PROCESSORS[kind]
-    module = importlib.import_module(
-        f"transformers.models.{module_name}.image_processing_pil_{module_name}"
-    )
+    least, most = PROCESSORS[kind][2]
+    size, merge = FACTS[kind]["patch_size"], FACTS[kind]["spatial_merge_size"]
     limits = {"size": {"shortest_edge": least * 784, "longest_edge": most * 784}}
-    theirs = getattr(module, class_name)(**limits)
+    limits |= {"patch_size": size, "merge_size": merge}
+    theirs = their_processor(kind, **limits)
     processor = processor_of(kind, tmp_path / "model", limits)
-    measure, merge = find_family(kind).geometry, processor.geometry.merge_size
+    measure = find_family(kind).geometry
 
     @settings(max_examples=25)
     @given(st.integers(9, 400), st.integers(9, 400), st.booleans())
@@ -70,8 +87,8 @@ def test_pixel_values_equal_transformers(kind, tmp_path):
         out = theirs(images=[as_channels(picture, 3)], return_tensors="np")
         assert tuple(out["image_grid_thw"][0]) == place.grid_thw
         order = merge if out["pixel_values"].ndim == 2 else 1
-        ours = normalise(patchify(as_channels(resized, 3), 14, order), processor)
-        expected = out["pixel_values"].reshape(len(ours), 3, -1, 14 * 14)
+        ours = normalise(patchify(as_channels(resized, 3), size, order), processor)
+        expected = out["pixel_values"].reshape(len(ours), 3, -1, size * size)
         for frame in range(expected.shape[2]):
             assert np.array_equal(ours, expected[:, :, frame].reshape(len(ours), -1))
         assert place.num_tokens == len(ours) // merge**2
@@ -81,11 +98,7 @@ def test_pixel_values_equal_transformers(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", PROCESSORS)
 def test_limits_that_a_checkpoint_leaves_out_are_those_of_the_processor(kind, tmp_path):
-    module_name, class_name, _ = PROCESSORS[kind]
-    module = importlib.import_module(
-        f"transformers.models.{module_name}.image_processing_pil_{module_name}"
-    )
-    theirs = getattr(module, class_name)()
+    theirs = their_processor(kind)
     ours = processor_of(kind, tmp_path / "model", {})
     edges = ours.geometry.min_pixels, ours.geometry.max_pixels
     assert edges == (theirs.size["shortest_edge"], theirs.size["longest_edge"])
@@ -128,6 +141,13 @@ def published_paddle(name: str) -> str:
 
 
 UNREAD = {
+    "glm_ocr": (
+        str,
+        (
+            "model.language_model.layers.3.eh_proj.weight",
+            "model.language_model.layers.3.self_attn.q_proj.weight",
+        ),
+    ),
     "paddleocr_vl": (
         published_paddle,
         (
@@ -139,12 +159,16 @@ UNREAD = {
 """Names as published, and tensors there that the model does not use."""
 
 
-def logits_of(path: Path) -> torch.Tensor:
-    runner = load_runner(path)
+def ask(runner: ModelRunner) -> tuple[Prompt, torch.Tensor]:
+    """A prompt with a picture in it, and our logits."""
     picture = random_picture(np.random.default_rng(0), 28, 56, grey=False)
     prompt = make_prompt(runner, [1, picture, 3])
     chunk = Chunk(prompt, 0, len(prompt.ids), tuple(range(1, 9)))
-    return runner.execute(make_batch(runner, [chunk]))
+    return prompt, runner.execute(make_batch(runner, [chunk]))
+
+
+def logits_of(path: Path) -> torch.Tensor:
+    return ask(load_runner(path))[1]
 
 
 @pytest.mark.parametrize("kind", UNREAD)
@@ -160,9 +184,24 @@ def test_published_files_load(kind, tmp_path):
         load_runner(path)
 
 
+def test_heads_of_glm_ocr_that_turn_whole(tmp_path, monkeypatch):
+    """The tiny checkpoint of the other tests turns three quarters of a head."""
+    monkeypatch.setitem(UNTILED, "glm_ocr", partial(glm_ocr, partial=1.0))
+    path = write_checkpoint(tmp_path, "glm_ocr")
+    runner = load_runner(path)
+    assert runner.model_config.text.rotary_dim == runner.model_config.text.head_dim
+    prompt, ours = ask(runner)
+    theirs = reference_logits(load_reference(path), runner, prompt)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("kind", "part", "change", "named"),
     [
+        ("glm_ocr", "text_config", {"hidden_act": "gelu"}, "silu"),
+        ("glm_ocr", "text_config", {"head_dim": 64}, "do not agree"),
+        ("glm_ocr", "vision_config", {"hidden_act": "gelu"}, "gelu"),
+        ("glm_ocr", "vision_config", {"out_hidden_size": None}, "bad value"),
         ("paddleocr_vl", "text_config", {"use_bias": True}, "biases"),
         ("paddleocr_vl", "text_config", {"layer_types": ["sliding_attention"]}, "sliding"),
         ("paddleocr_vl", "text_config", {"hidden_act": "gelu"}, "gelu"),

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
+from transformers import (
+    GlmOcrConfig,
+    GlmOcrForConditionalGeneration,
+    PaddleOCRVLConfig,
+    PaddleOCRVLForConditionalGeneration,
+)
 
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
@@ -54,7 +59,30 @@ def paddleocr_vl_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dic
     }
 
 
-UNTILED = {"paddleocr_vl": paddleocr_vl}
+def glm_ocr(text: dict, ids: Specials, *, partial: float = 0.75):
+    """A tower with normalised heads before a decoder of which three quarters of a head turn."""
+    rope = {**text["rope_parameters"], "partial_rotary_factor": partial}
+    rope["mrope_section"] = [2, 4, 6] if partial == 0.75 else [4, 6, 6]
+    config = GlmOcrConfig(
+        text_config={**text, "head_dim": 32, "rope_parameters": rope},
+        vision_config={
+            "depth": 2,
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_heads": 3,
+            "patch_size": 7,
+            "spatial_merge_size": 4,
+            "out_hidden_size": text["hidden_size"],
+        },
+        image_token_id=ids.image,
+        image_start_token_id=ids.start,
+        image_end_token_id=ids.end,
+        tie_word_embeddings=ids.tied,
+    )
+    return GlmOcrForConditionalGeneration, config
+
+
+UNTILED = {"glm_ocr": glm_ocr, "paddleocr_vl": paddleocr_vl}
 """Kinds that are made here, to what makes the class and the config from text settings and ids."""
 UNTILED_INPUTS = {"paddleocr_vl": paddleocr_vl_inputs}
 """Model types whose pictures do not go to transformers as Qwen2-VL's do."""

@@ -90,6 +90,10 @@ class RopeConfig:
     """None for plain 1-D positions."""
     is_interleaved: bool = False
     """Whether time, row and column take turns along the frequencies, instead of following."""
+    dim: int | None = None
+    """Elements of a head that turn, its first ones; None for all."""
+    has_adjacent_pairs: bool = False
+    """Whether a pair lies side by side in the checkpoint, instead of half of `dim` apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,15 @@ class TextConfig:
     tie_word_embeddings: bool
     qk_norm: bool = False
     """Whether each head of queries and keys is normalised before it is rotated."""
+    has_sandwich_norm: bool = False
+    """Whether what attention and MLP give is normalised before it is added as well."""
+    has_fused_gate_up: bool = False
+    """Whether the checkpoint has the gate and the up projection as one tensor."""
+
+    @property
+    def rotary_dim(self) -> int:
+        """Elements of a head that turn."""
+        return self.head_dim if self.rope.dim is None else self.rope.dim
 
     def kv_bytes_per_token(self, itemsize: int) -> int:
         """Key and value of one token over all layers, for elements of `itemsize` bytes."""
@@ -140,6 +153,8 @@ class VisionConfig:
     """Whether the checkpoint names queries, keys and values separately."""
     has_axis_frequencies: bool = False
     """Whether rows and columns turn with frequencies of their own, taken in turns."""
+    qk_norm: bool = False
+    """Whether each head of queries and keys is normalised before it is rotated."""
     is_gated: bool = False
     """Whether the MLP is gated, as in the decoder; its activation is silu then."""
     window_cells: int = 0
@@ -227,6 +242,8 @@ class ModelConfig:
     """The weights' own dtype, for `EngineConfig.dtype = "auto"` off the CPU."""
     draft_head: DraftHeadConfig | None = None
     """None where there is no draft head, or one of slots."""
+    unread_weights: tuple[str, ...] = ()
+    """Beginnings of the names of tensors that a checkpoint may hold beyond those of the model."""
 
     @property
     def uses_mrope(self) -> bool:

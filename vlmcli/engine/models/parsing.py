@@ -43,7 +43,7 @@ def decoder_fields(text: dict[str, Any]) -> dict[str, Any]:
 def multimodal_rope(
     model_type: str,
     text: dict[str, Any],
-    head_dim: int,
+    rotary_dim: int,
     *,
     theta: float,
     sections: tuple[int, int, int],
@@ -52,15 +52,15 @@ def multimodal_rope(
     """M-RoPE of a decoder; `theta` and `sections` hold where its config says nothing.
 
     Raises:
-        ModelError: it is scaled, or its sections are not those of heads of this size.
+        ModelError: it is scaled, or its sections do not add up to the elements that turn.
     """
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "mrope"):
         raise ModelError(f"rotary scaling {kind!r} of {model_type} is not supported")
     found = tuple(int(n) for n in rope.get("mrope_section", sections))
-    if 2 * sum(found) != head_dim:
-        raise ModelError(f"head size {head_dim} and rotary sections {found} do not agree")
+    if 2 * sum(found) != rotary_dim:
+        raise ModelError(f"head size {rotary_dim} and rotary sections {found} do not agree")
     return RopeConfig(
         theta=float(rope.get("rope_theta") or text.get("rope_theta") or theta),
         sections=found,
