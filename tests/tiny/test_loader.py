@@ -13,7 +13,7 @@ from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.errors import ExitCode, ModelError
 
 WEIGHTS = "model.safetensors"
-NESTED_ONLY = {"glm_ocr", "lighton_ocr"}
+NESTED_ONLY = {"glm_ocr", "idefics2", "lighton_ocr"}
 """Families whose config.json was never flat."""
 
 

@@ -22,7 +22,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
-from untiled import UNTILED, UNTILED_INPUTS, Specials
+from untiled import UNTILED, UNTILED_INPUTS, UNTILED_PROCESSORS, Specials
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import EngineConfig
@@ -45,10 +45,11 @@ FACTS = {
         "kv_heads": 1,
         "final_norm": 0.5,
     },
+    "idefics2": {"patch_size": 14, "spatial_merge_size": 1, "heads": 4, "kv_heads": 2},
     "paddleocr_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
-"""`final_norm` is the size of the last norm's weights, and so of the logits. Through its gated merger
-and its sandwich norms, GLM-OCR has float32 err by 9e-6 on logits of size 1, on either side."""
+"""`final_norm` is the size of the last norm's weights, and so of the logits. Through its merger
+and sandwich norms, GLM-OCR has float32 err by 9e-6 on logits of size 1, on either side."""
 TOWERS = {
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"embed_dim": 48}),
     "qwen2_5_vl": (
@@ -176,6 +177,7 @@ def write_model(path: Path, make_model, config, facts: dict, seed: int, save: di
     }
     if isinstance(config, LightOnOcrConfig):
         processor = {"patch_size": 14, "size": {"longest_edge": 560}}
+    processor = UNTILED_PROCESSORS.get(config.model_type, processor)
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
     return path
 
@@ -220,14 +222,13 @@ class Prompt:
 
 def make_prompt(runner: ModelRunner, parts: list) -> Prompt:
     """A prompt of token ids and pictures in the given order."""
-    processor, merge = runner.model_config.processor, runner.model_config.vision.merge_size
+    processor = runner.model_config.processor
     ids, pictures, placeholders = [], [], []
     for part in parts:
         if isinstance(part, int):
             ids.append(part)
             continue
-        frames, rows, columns = image_grid(part, processor)
-        grid = (frames, rows // merge, columns // merge)
+        grid = runner.model_config.vision.token_grid(image_grid(part, processor))
         length = int(np.prod(grid))
         config = runner.model_config
         ids.append(config.vision_start_token_id if config.uses_mrope else 1)

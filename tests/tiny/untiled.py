@@ -10,6 +10,8 @@ import torch
 from transformers import (
     GlmOcrConfig,
     GlmOcrForConditionalGeneration,
+    Idefics2Config,
+    Idefics2ForConditionalGeneration,
     PaddleOCRVLConfig,
     PaddleOCRVLForConditionalGeneration,
 )
@@ -82,7 +84,58 @@ def glm_ocr(text: dict, ids: Specials, *, partial: float = 0.75):
     return GlmOcrForConditionalGeneration, config
 
 
-UNTILED = {"glm_ocr": glm_ocr, "paddleocr_vl": paddleocr_vl}
+def idefics2(text: dict, ids: Specials):
+    """A SigLIP tower with 5 × 5 positions, a resampler of 5 tokens, a Mistral decoder."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = Idefics2Config(
+        text_config={**text, "model_type": "mistral", "rope_parameters": rope},
+        vision_config={
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "image_size": 70,
+            "patch_size": 14,
+        },
+        perceiver_config={
+            "hidden_size": text["hidden_size"],
+            "resampler_n_latents": 5,
+            "resampler_depth": 2,
+            "resampler_n_heads": 4,
+            "resampler_head_dim": 12,
+            "num_key_value_heads": 2,
+        },
+        image_token_id=ids.image,
+        tie_word_embeddings=ids.tied,
+    )
+    return Idefics2ForConditionalGeneration, config
+
+
+def idefics2_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
+    """Pictures on canvases of one size, and which of their pixels are there."""
+    sizes = [picture.shape[:2] for picture in pictures]
+    height, width = np.max(sizes, axis=0)
+    canvas = np.zeros((1, len(sizes), 3, height, width), dtype=np.float32)
+    mask = np.zeros((1, len(sizes), height, width), dtype=np.int64)
+    for i, picture in enumerate(pictures):
+        rows, columns = picture.shape[:2]
+        scaled = as_channels(picture, 3).transpose(2, 0, 1) * config.processor.rescale_factor
+        canvas[0, i, :, :rows, :columns] = (scaled.astype(np.float32) - 0.5) / np.float32(0.5)
+        mask[0, i, :rows, :columns] = 1
+    return {
+        "pixel_values": torch.from_numpy(canvas),
+        "pixel_attention_mask": torch.from_numpy(mask),
+    }
+
+
+UNTILED = {"glm_ocr": glm_ocr, "idefics2": idefics2, "paddleocr_vl": paddleocr_vl}
 """Kinds that are made here, to what makes the class and the config from text settings and ids."""
-UNTILED_INPUTS = {"paddleocr_vl": paddleocr_vl_inputs}
+UNTILED_INPUTS = {"idefics2": idefics2_inputs, "paddleocr_vl": paddleocr_vl_inputs}
 """Model types whose pictures do not go to transformers as Qwen2-VL's do."""
+UNTILED_PROCESSORS = {
+    "idefics2": {
+        "size": {"shortest_edge": 28, "longest_edge": 280},
+        "do_image_splitting": False,
+    }
+}
+"""Settings of processors that are not Qwen2-VL's."""

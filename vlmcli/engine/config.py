@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -130,6 +130,19 @@ class TextConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResamplerConfig:
+    """Sizes of a resampler; its width is the decoder's."""
+
+    hidden_size: int
+    num_latents: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm_eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VisionConfig:
     """A pre-norm vision transformer over square patches, and the merger behind it."""
 
@@ -146,6 +159,7 @@ class VisionConfig:
     activation: Activation
     norm_eps: float
     rope_theta: float
+    """0 for a tower without rotary positions."""
     norm: Literal["layer", "rms"] = "layer"
     has_block_bias: bool = True
     """Whether the products in the blocks have biases."""
@@ -172,11 +186,20 @@ class VisionConfig:
     """Of the merger's norm, where it is not `norm_eps`."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
+    resampler: ResamplerConfig | None = None
+    """What leaves the same number of tokens of every picture, instead of merging cells."""
 
     @property
     def embedding_size(self) -> int:
         """Numbers of a visual token on its way to the decoder."""
         return self.out_hidden_size * (1 + len(self.deepstack_layers))
+
+    def token_grid(self, patches: tuple[int, int, int]) -> tuple[int, int, int]:
+        """(frames, rows, columns) of an image's tokens, by those of its patches."""
+        if self.resampler is not None:
+            return 1, 1, self.resampler.num_latents
+        frames, rows, columns = patches
+        return frames, rows // self.merge_size, columns // self.merge_size
 
     @property
     def head_dim(self) -> int:
@@ -188,7 +211,7 @@ class VisionConfig:
 class ProcessorConfig:
     """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
 
-    geometry: SmartResizeConfig | PixtralConfig
+    geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
     rescale_factor: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]

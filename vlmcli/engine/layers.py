@@ -120,6 +120,7 @@ class GatedMLP(nn.Module):
         *,
         bias: bool,
         fused: bool = False,
+        out_size: int | None = None,
     ) -> None:
         super().__init__()
         self.ops = ops
@@ -127,10 +128,10 @@ class GatedMLP(nn.Module):
         if fused:
             parts = [Part("gate_up_proj", 2 * intermediate_size)]
         self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+        self.down_proj = Linear(intermediate_size, out_size or hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, hidden] to [N, hidden]."""
+        """[N, hidden] to [N, out]."""
         out: Tensor = self.down_proj(self._gated(x))
         return out
 

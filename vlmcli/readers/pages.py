@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.registry import find_family
-from vlmcli.engine.preprocess import resize
+from vlmcli.engine.preprocess import fit
 from vlmcli.engine.request import (
     DraftSource,
     ImageInput,
@@ -191,18 +191,16 @@ def page_requests(
         PageError: the model cannot take a picture of this size.
     """
     config = engine.model_config
-    processor, merge = config.processor, config.vision.merge_size
     height, width = picture.shape[:2]
     family = find_family(config.model_type)
-    geometry = family.geometry(width, height, processor)
-    pixels = resize(picture, geometry.width, geometry.height, processor.resample)
-    frames, rows, columns = geometry.grid_thw
+    geometry = family.geometry(width, height, config.processor)
+    pixels = fit(picture, geometry, config.processor)
     before = engine.encode(family.chat.before)
     image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
     placeholder = PlaceholderRange(
         offset=len(before),
         length=geometry.num_tokens,
-        grid=(frames, rows // merge, columns // merge),
+        grid=config.vision.token_grid(geometry.grid_thw),
     )
     for ending in endings:
         prompt = [*before, *[config.image_token_id] * geometry.num_tokens, *ending]

@@ -14,6 +14,7 @@ from vlmcli.engine.geometry import (
     SmartResizeConfig,
     paddleocr_vl,
 )
+from vlmcli.engine.models import siglip
 from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import decoder_fields, multimodal_rope
 from vlmcli.engine.models.qwen2_vl import Qwen2VL, parse_with
@@ -37,13 +38,6 @@ _NAMES = rules(
     (r"^model\.language_model\.", "model."),
     (r"^model\.visual\.", "visual."),
     (r"^visual\.vision_model\.", "visual."),
-    (r"^visual\.embeddings\.patch_embedding\.", "visual.patch_embed.proj."),
-    (r"^visual\.embeddings\.position_embedding\.", "visual.pos_embed."),
-    (r"^visual\.encoder\.layers\.", "visual.blocks."),
-    (r"^visual\.post_layernorm\.", "visual.post_norm."),
-    (r"^(visual\.blocks\.\d+)\.layer_norm", r"\1.norm"),
-    (r"^(visual\.blocks\.\d+)\.self_attn\.out_proj\.", r"\1.attn.proj."),
-    (r"^(visual\.blocks\.\d+)\.self_attn\.", r"\1.attn."),
     (r"^visual\.merger\.pre_norm\.", "visual.merger.ln_q."),
     (r"^visual\.merger\.linear_1\.", "visual.merger.mlp.0."),
     (r"^visual\.merger\.linear_2\.", "visual.merger.mlp.2."),
@@ -69,7 +63,7 @@ def canonical_name(name: str) -> str | None:
     """Our name of a checkpoint tensor; None for one that carries no weight of the model."""
     if any(part in name for part in _UNREAD):
         return None
-    return renamed(name, _NAMES)
+    return renamed(renamed(name, _NAMES), siglip.NAMES)
 
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vlmcli.engine.config import ProcessorConfig, RopeConfig, VisionConfig
-from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
 from vlmcli.errors import ModelError
 
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -106,7 +106,7 @@ def parse_processor(
 
 
 def parse_pixels(
-    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig
+    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
 ) -> ProcessorConfig:
     """What a preprocessor_config.json says of pixel values, beside a geometry known already."""
     return ProcessorConfig(

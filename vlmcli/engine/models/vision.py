@@ -113,7 +113,7 @@ class VisionAttention(nn.Module):
             self.k_norm = HeadNorm(config.head_dim, config.norm_eps, order)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
     ) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
@@ -121,7 +121,8 @@ class VisionAttention(nn.Module):
         for heads, norm in ((query, self.q_norm), (key, self.k_norm)):
             if norm is not None:
                 heads.copy_(self.ops.rms_norm(heads, norm.weight, norm.eps))
-        self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
+        if rope is not None:
+            self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
         out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
         return out.flatten(1)
 
@@ -177,9 +178,9 @@ class VisionBlock(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
     ) -> Tensor:
-        """[N, hidden] to [N, hidden], in place."""
+        """[N, hidden] to [N, hidden], in place; without `rope` no head turns."""
         x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
         return self.mlp.add_to(x, self.norm2(x))
 
