@@ -22,6 +22,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from untiled import UNTILED, UNTILED_INPUTS, UNTILED_PROCESSORS, Specials
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import EngineConfig
@@ -37,7 +38,18 @@ FACTS = {
     "lighton_ocr": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen3_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
+    "glm_ocr": {
+        "patch_size": 7,
+        "spatial_merge_size": 4,
+        "heads": 3,
+        "kv_heads": 1,
+        "final_norm": 0.5,
+    },
+    "idefics2": {"patch_size": 14, "spatial_merge_size": 1, "heads": 4, "kv_heads": 2},
+    "paddleocr_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
 }
+"""`final_norm` is the size of the last norm's weights, and so of the logits. Through its merger
+and sandwich norms, GLM-OCR has float32 err by 9e-6 on logits of size 1, on either side."""
 TOWERS = {
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"embed_dim": 48}),
     "qwen2_5_vl": (
@@ -97,6 +109,10 @@ def write_checkpoint(
         del text["rope_parameters"]["mrope_section"]
         config = lighton_config(text, image_token_id=IMAGE + shift, tie_word_embeddings=tied)
         return write_model(path, LightOnOcrForConditionalGeneration, config, facts, seed, save)
+    if kind in UNTILED:
+        specials = Specials(IMAGE + shift, START + shift, END + shift, tied=tied)
+        make_model, config = UNTILED[kind](text, specials)
+        return write_model(path, make_model, config, facts, seed, save)
     make_config, make_model, own = TOWERS[kind if kind in TOWERS else "qwen2_vl"]
     width = "out_hidden_size" if "intermediate_size" in own else "hidden_size"
     config = make_config(
@@ -146,6 +162,8 @@ def write_model(path: Path, make_model, config, facts: dict, seed: int, save: di
             if parameter.ndim == 1:
                 is_norm = "norm" in name or "ln_q" in name
                 parameter.copy_(noise * 0.2 + (is_norm and name.endswith("weight")))
+                if name.endswith("language_model.norm.weight"):
+                    parameter.mul_(facts.get("final_norm", 1.0))
             else:
                 parameter.copy_(noise / parameter[0].numel() ** 0.5)
     model.save_pretrained(path, **save)
@@ -159,6 +177,7 @@ def write_model(path: Path, make_model, config, facts: dict, seed: int, save: di
     }
     if isinstance(config, LightOnOcrConfig):
         processor = {"patch_size": 14, "size": {"longest_edge": 560}}
+    processor = UNTILED_PROCESSORS.get(config.model_type, processor)
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
     return path
 
@@ -203,14 +222,13 @@ class Prompt:
 
 def make_prompt(runner: ModelRunner, parts: list) -> Prompt:
     """A prompt of token ids and pictures in the given order."""
-    processor, merge = runner.model_config.processor, runner.model_config.vision.merge_size
+    processor = runner.model_config.processor
     ids, pictures, placeholders = [], [], []
     for part in parts:
         if isinstance(part, int):
             ids.append(part)
             continue
-        frames, rows, columns = image_grid(part, processor)
-        grid = (frames, rows // merge, columns // merge)
+        grid = runner.model_config.vision.token_grid(image_grid(part, processor))
         length = int(np.prod(grid))
         config = runner.model_config
         ids.append(config.vision_start_token_id if config.uses_mrope else 1)
@@ -233,6 +251,9 @@ def reference_inputs(runner: ModelRunner, prompt: Prompt) -> dict[str, torch.Ten
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if not prompt.pictures:
         return inputs
+    if runner.model_config.model_type in UNTILED_INPUTS:
+        make = UNTILED_INPUTS[runner.model_config.model_type]
+        return inputs | make(runner.model_config, ids, prompt.pictures)
     if not runner.model_config.uses_mrope:
         return inputs | reference_canvases(runner, prompt.pictures)
     pixel_values, grids = reference_pixels(runner, prompt.pictures)

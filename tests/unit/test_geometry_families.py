@@ -54,6 +54,14 @@ def test_grid_settings_are_read_as_the_processor_reads_them(preprocessor: dict) 
             {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
             lambda w, h: geometry.idefics3(w, h, geometry.SMOLVLM),
         ),
+        (
+            "idefics2",
+            {"vision_config": {"patch_size": 14}},
+            {"size": {"shortest_edge": 100, "longest_edge": 500}, "do_image_splitting": False},
+            lambda w, h: geometry.idefics2(
+                w, h, geometry.Idefics2Config(shortest_edge=100, longest_edge=500)
+            ),
+        ),
         ("idefics3", {}, {"do_image_splitting": False}, None),
         ("granite_docling", {}, {}, geometry.granite_docling),
         ("llava_onevision", {"vision_config": {}}, {}, geometry.llava_onevision),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -90,6 +90,10 @@ class RopeConfig:
     """None for plain 1-D positions."""
     is_interleaved: bool = False
     """Whether time, row and column take turns along the frequencies, instead of following."""
+    dim: int | None = None
+    """Elements of a head that turn, its first ones; None for all."""
+    has_adjacent_pairs: bool = False
+    """Whether a pair lies side by side in the checkpoint, instead of half of `dim` apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +114,32 @@ class TextConfig:
     tie_word_embeddings: bool
     qk_norm: bool = False
     """Whether each head of queries and keys is normalised before it is rotated."""
+    has_sandwich_norm: bool = False
+    """Whether what attention and MLP give is normalised before it is added as well."""
+    has_fused_gate_up: bool = False
+    """Whether the checkpoint has the gate and the up projection as one tensor."""
+
+    @property
+    def rotary_dim(self) -> int:
+        """Elements of a head that turn."""
+        return self.head_dim if self.rope.dim is None else self.rope.dim
 
     def kv_bytes_per_token(self, itemsize: int) -> int:
         """Key and value of one token over all layers, for elements of `itemsize` bytes."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResamplerConfig:
+    """Sizes of a resampler; its width is the decoder's."""
+
+    hidden_size: int
+    num_latents: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm_eps: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +159,7 @@ class VisionConfig:
     activation: Activation
     norm_eps: float
     rope_theta: float
+    """0 for a tower without rotary positions."""
     norm: Literal["layer", "rms"] = "layer"
     has_block_bias: bool = True
     """Whether the products in the blocks have biases."""
@@ -140,6 +167,8 @@ class VisionConfig:
     """Whether the checkpoint names queries, keys and values separately."""
     has_axis_frequencies: bool = False
     """Whether rows and columns turn with frequencies of their own, taken in turns."""
+    qk_norm: bool = False
+    """Whether each head of queries and keys is normalised before it is rotated."""
     is_gated: bool = False
     """Whether the MLP is gated, as in the decoder; its activation is silu then."""
     window_cells: int = 0
@@ -149,13 +178,28 @@ class VisionConfig:
     patch_bias: bool = False
     position_side: int = 0
     """Side of the square of learned positions, resampled to each image; 0 for none."""
+    has_centred_positions: bool = False
+    """Whether those stand for the centres of patches; else corners fall on corners."""
+    has_post_norm: bool = False
+    """Whether a norm stands between the last block and the merger."""
+    merger_norm_eps: float | None = None
+    """Of the merger's norm, where it is not `norm_eps`."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
+    resampler: ResamplerConfig | None = None
+    """What leaves the same number of tokens of every picture, instead of merging cells."""
 
     @property
     def embedding_size(self) -> int:
         """Numbers of a visual token on its way to the decoder."""
         return self.out_hidden_size * (1 + len(self.deepstack_layers))
+
+    def token_grid(self, patches: tuple[int, int, int]) -> tuple[int, int, int]:
+        """(frames, rows, columns) of an image's tokens, by those of its patches."""
+        if self.resampler is not None:
+            return 1, 1, self.resampler.num_latents
+        frames, rows, columns = patches
+        return frames, rows // self.merge_size, columns // self.merge_size
 
     @property
     def head_dim(self) -> int:
@@ -167,7 +211,7 @@ class VisionConfig:
 class ProcessorConfig:
     """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
 
-    geometry: SmartResizeConfig | PixtralConfig
+    geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
     rescale_factor: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
@@ -221,6 +265,8 @@ class ModelConfig:
     """The weights' own dtype, for `EngineConfig.dtype = "auto"` off the CPU."""
     draft_head: DraftHeadConfig | None = None
     """None where there is no draft head, or one of slots."""
+    unread_weights: tuple[str, ...] = ()
+    """Beginnings of the names of tensors that a checkpoint may hold beyond those of the model."""
 
     @property
     def uses_mrope(self) -> bool:

@@ -110,21 +110,38 @@ class PackedLinear(Linear):
 
 
 class GatedMLP(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
+    """down(silu(gate(x)) * up(x)); the checkpoint has gate and up as two tensors, or `fused`."""
 
-    def __init__(self, hidden_size: int, intermediate_size: int, ops: Ops, *, bias: bool) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        ops: Ops,
+        *,
+        bias: bool,
+        fused: bool = False,
+        out_size: int | None = None,
+    ) -> None:
         super().__init__()
         self.ops = ops
-        parts = (Part("gate_proj", intermediate_size), Part("up_proj", intermediate_size))
+        parts = [Part("gate_proj", intermediate_size), Part("up_proj", intermediate_size)]
+        if fused:
+            parts = [Part("gate_up_proj", 2 * intermediate_size)]
         self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+        self.down_proj = Linear(intermediate_size, out_size or hidden_size, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, hidden] to [N, out]."""
+        out: Tensor = self.down_proj(self._gated(x))
+        return out
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual + mlp(x)`, which may overwrite the residual."""
+        return self.down_proj.add_to(residual, self._gated(x))
+
+    def _gated(self, x: Tensor) -> Tensor:
         gated = gated_linear(x, self.gate_up_proj.weight, self.gate_up_proj.bias)
-        if gated is None:
-            gated = self.ops.silu_and_mul(self.gate_up_proj(x))
-        return self.down_proj.add_to(residual, gated)
+        return self.ops.silu_and_mul(self.gate_up_proj(x)) if gated is None else gated
 
 
 class Embedding(Layer):
@@ -148,6 +165,18 @@ class RMSNorm(Layer):
         self.eps = eps
 
 
+class HeadNorm(Layer):
+    """The weight of a root-mean-square norm over one head, in the order of its elements."""
+
+    def __init__(self, head_dim: int, eps: float, order: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.eps, self.order = parameter(head_dim), eps, order
+
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The weight, reordered as the rows of the projection were."""
+        yield f"{name}.weight", copy_slot(self.weight, self.order)
+
+
 class LayerNorm(Layer):
     """Mean and variance norm with weight and bias over the last dimension."""
 
@@ -167,11 +196,27 @@ def inverse_frequencies(theta: float, dim: int) -> Tensor:
     return 1.0 / (theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device="cpu") / dim))
 
 
-def adjacent_order(num_heads: int, head_dim: int) -> Tensor:
-    """[num_heads · head_dim] rows of a q or k weight, pairs (i, i + d/2) brought side by side.
+def rotary_order(
+    num_heads: int, head_dim: int, *, adjacent: bool, stored: bool = False, dim: int | None = None
+) -> Tensor | None:
+    """[num_heads · head_dim] rows of a q or k weight that bring rotary pairs into their places.
 
     Scores are sums over a head's elements, so a common order of q and k changes none of them.
+
+    Args:
+        num_heads: of the weight.
+        head_dim: elements of a head.
+        adjacent: whether pairs are to lie side by side, instead of half of `dim` apart.
+        stored: whether they do in the checkpoint.
+        dim: elements that turn, the first ones of each head; None for all.
+
+    Returns:
+        None where the rows are in that order already.
     """
-    pairs = torch.arange(head_dim, device="cpu").view(2, -1).t().reshape(-1)
-    heads = torch.arange(num_heads, device="cpu").view(-1, 1) * head_dim
-    return (heads + pairs).view(-1)
+    if adjacent == stored:
+        return None
+    dim = head_dim if dim is None else dim
+    turning = torch.arange(dim, device="cpu")
+    pairs = (turning.view(2, -1) if adjacent else turning.view(-1, 2)).t().reshape(-1)
+    one = torch.cat((pairs, torch.arange(dim, head_dim, device="cpu")))
+    return (torch.arange(num_heads, device="cpu").view(-1, 1) * head_dim + one).view(-1)

@@ -144,13 +144,14 @@ def load_draft_head(
             weight = entries.get("draft_head.weight")
             num_slots = weight.shape[0] // vocab_size if weight is not None else 1
             head = SlotHead(hidden_size, vocab_size, max(1, num_slots))
-    _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), [file], lambda name: name, set())
+    _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), [file], lambda name: name, ())
     return head
 
 
-def _ignored(config: ModelConfig) -> set[str]:
-    """Tensors that may be there and are not read."""
-    return {"lm_head.weight"} if config.text.tie_word_embeddings else set()
+def _ignored(config: ModelConfig) -> tuple[str, ...]:
+    """Beginnings of the names of tensors that may be there and are not read."""
+    head = ("lm_head.weight",) if config.text.tie_word_embeddings else ()
+    return head + config.unread_weights
 
 
 @contextmanager
@@ -169,7 +170,7 @@ def _fill(
     slots: Mapping[str, WeightSlot],
     files: Iterable[Path],
     canonical_name: Callable[[str], str | None],
-    ignored: set[str],
+    ignored: tuple[str, ...],
 ) -> None:
     entries = _match(slots, files, canonical_name, ignored)
     for batch in _batches([(name, entries[name]) for name in slots]):
@@ -182,7 +183,7 @@ def _match(
     slots: Mapping[str, WeightSlot],
     files: Iterable[Path],
     canonical_name: Callable[[str], str | None],
-    ignored: set[str],
+    ignored: tuple[str, ...],
 ) -> dict[str, _Entry]:
     """Where each weight stands in the files.
 
@@ -191,7 +192,7 @@ def _match(
     """
     files = list(files)
     entries = _scan(files, canonical_name)
-    extra = [name for name in entries if name not in slots and name not in ignored]
+    extra = [name for name in entries if name not in slots and not name.startswith(ignored)]
     missing = [name for name in slots if name not in entries]
     misshaped = [
         f"{name} is {list(entries[name].shape)}, not {list(slot.shape)}"

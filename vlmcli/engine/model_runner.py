@@ -5,6 +5,7 @@ is the scheduler's choice, which token follows the sampler's. On the CPU, large 
 into pieces whose activations stay in the processor's cache.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -158,8 +159,8 @@ class ModelRunner:
             indices = [order[i] for i in members]
             patches, grids = pack([images[i].pixels for i in indices], self.model_config.processor)
             tokens = self.model.encode(torch.from_numpy(patches).to(self.device), grids)
-            side = self.model_config.vision.merge_size
-            lengths = [t * (h // side) * (w // side) for t, h, w in grids]
+            token_grid = self.model_config.vision.token_grid
+            lengths = [math.prod(token_grid(grid)) for grid in grids]
             for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
                 out[i] = piece
         return [piece for piece in out if piece is not None]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from vlmcli.engine.config import ProcessorConfig
+from vlmcli.engine.geometry import ImageGeometry
 
 Pixels = npt.NDArray[np.uint8]
 Grid = tuple[int, int, int]
@@ -30,6 +31,14 @@ def resize(pixels: Pixels, width: int, height: int, resample: int) -> Pixels:
         return pixels
     image = Image.fromarray(np.ascontiguousarray(pixels))
     return np.asarray(image.resize((width, height), resample=Image.Resampling(resample)))
+
+
+def fit(pixels: Pixels, place: ImageGeometry, processor: ProcessorConfig) -> Pixels:
+    """A picture resized as `place` says; what fills no patch at the right and below is cut off."""
+    resized = resize(pixels, place.width, place.height, processor.resample)
+    size = processor.geometry.patch_size
+    _, rows, columns = place.grid_thw
+    return resized[: rows * size, : columns * size]
 
 
 def pad_line(pixels: Pixels, unit: int, fill: int = WHITE) -> Pixels:

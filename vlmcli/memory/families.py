@@ -17,6 +17,7 @@ from vlmcli.memory.facts import (
     linear,
     norm,
 )
+from vlmcli.memory.resamplers import MISTRAL_DEFAULTS, idefics2
 
 Config = Mapping[str, Any]
 Vision = tuple[tuple[TowerFacts, ...], int, int]
@@ -85,6 +86,8 @@ _TIED = ("lighton_ocr", "paddleocr_vl", "granite_docling")
 
 def _decoder(model_type: str, config: Config) -> DecoderFacts:
     text = text_config(config)
+    if model_type == "idefics2":
+        text = MISTRAL_DEFAULTS | dict(text)
     heads = int(text["num_attention_heads"])
     hidden = int(text["hidden_size"])
     kind = str(text.get("model_type", model_type))
@@ -360,6 +363,7 @@ _FAMILIES: dict[str, Callable[[Config, int], Vision]] = {
     "dots_ocr": _dots_ocr,
     "glm_ocr": _glm_ocr,
     "granite_docling": _granite_docling,
+    "idefics2": idefics2,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "internvl_chat": _internvl,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.registry import find_family
-from vlmcli.engine.preprocess import resize
+from vlmcli.engine.preprocess import fit
 from vlmcli.engine.request import (
     DraftSource,
     ImageInput,
@@ -55,7 +55,8 @@ class PageReader:
         self._guard = guard
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         self._questions = tuple(questions)
-        self._endings = [prompt_ending(guard.engine, text) for text in questions or (INSTRUCTION,)]
+        asked = questions or (page_instruction(guard.engine),)
+        self._endings = [prompt_ending(guard.engine, text) for text in asked]
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -151,6 +152,11 @@ class PageReader:
             self._finished.append(_reading(key, self._questions, answers))
 
 
+def page_instruction(engine: Engine) -> str:
+    """What asks for the text of a page: the words that the model was trained on, if any."""
+    return find_family(engine.model_config.model_type).chat.instruction or INSTRUCTION
+
+
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:
     """What stands behind the picture in the prompt.
 
@@ -185,18 +191,16 @@ def page_requests(
         PageError: the model cannot take a picture of this size.
     """
     config = engine.model_config
-    processor, merge = config.processor, config.vision.merge_size
     height, width = picture.shape[:2]
     family = find_family(config.model_type)
-    geometry = family.geometry(width, height, processor)
-    pixels = resize(picture, geometry.width, geometry.height, processor.resample)
-    frames, rows, columns = geometry.grid_thw
+    geometry = family.geometry(width, height, config.processor)
+    pixels = fit(picture, geometry, config.processor)
     before = engine.encode(family.chat.before)
     image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
     placeholder = PlaceholderRange(
         offset=len(before),
         length=geometry.num_tokens,
-        grid=(frames, rows // merge, columns // merge),
+        grid=config.vision.token_grid(geometry.grid_thw),
     )
     for ending in endings:
         prompt = [*before, *[config.image_token_id] * geometry.num_tokens, *ending]

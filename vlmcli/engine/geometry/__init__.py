@@ -14,7 +14,13 @@ from vlmcli.engine.geometry.anyres import (
     pixtral,
 )
 from vlmcli.engine.geometry.base import ImageGeometry, Measure
-from vlmcli.engine.geometry.families import QWEN3_VL, measure_for, smart_resize_config
+from vlmcli.engine.geometry.families import (
+    QWEN3_VL,
+    idefics2_config,
+    measure_for,
+    smart_resize_config,
+)
+from vlmcli.engine.geometry.resampled import IDEFICS2, Idefics2Config, idefics2
 from vlmcli.engine.geometry.smart_resize import (
     GLM4V,
     PADDLEOCR_VL,
@@ -48,6 +54,7 @@ __all__ = [
     "DEEPSEEK_OCR2",
     "GLM4V",
     "GRANITE_DOCLING",
+    "IDEFICS2",
     "IDEFICS3",
     "INTERNVL",
     "LIGHTON_OCR",
@@ -59,6 +66,7 @@ __all__ = [
     "SMOLVLM",
     "DeepSeekOcrConfig",
     "GraniteDoclingConfig",
+    "Idefics2Config",
     "Idefics3Config",
     "ImageGeometry",
     "LlavaOneVisionConfig",
@@ -70,6 +78,8 @@ __all__ = [
     "deepseek_ocr2",
     "glm4v",
     "granite_docling",
+    "idefics2",
+    "idefics2_config",
     "idefics3",
     "internvl",
     "llava_onevision",

@@ -17,6 +17,7 @@ from vlmcli.engine.geometry.anyres import (
     pixtral,
 )
 from vlmcli.engine.geometry.base import ImageGeometry, Measure
+from vlmcli.engine.geometry.resampled import IDEFICS2, Idefics2Config, idefics2
 from vlmcli.engine.geometry.smart_resize import (
     GLM4V,
     PADDLEOCR_VL,
@@ -36,6 +37,7 @@ from vlmcli.engine.geometry.tiles import (
     idefics3,
     internvl,
 )
+from vlmcli.errors import ModelError
 
 Config = Mapping[str, Any]
 QWEN3_VL = SmartResizeConfig(patch_size=16, min_pixels=65_536, max_pixels=16_777_216)
@@ -132,6 +134,31 @@ def _idefics3(config: Config, preprocessor: Config) -> Measure:
     )
 
 
+def idefics2_config(config: Config, preprocessor: Config) -> Idefics2Config:
+    """Idefics2's edges, patch size and number of tokens.
+
+    Raises:
+        ModelError: pictures are to be cut into quarters beside the whole, which nothing here does.
+    """
+    if preprocessor.get("do_image_splitting", False):
+        raise ModelError(
+            "idefics2 with do_image_splitting is not supported",
+            remedy="set it to false in preprocessor_config.json: pages are then shown whole",
+        )
+    size = preprocessor.get("size") or {}
+    vision, perceiver = (config.get(part) or {} for part in ("vision_config", "perceiver_config"))
+    return Idefics2Config(
+        shortest_edge=int(size.get("shortest_edge", IDEFICS2.shortest_edge)),
+        longest_edge=int(size.get("longest_edge", IDEFICS2.longest_edge)),
+        patch_size=_side(vision.get("patch_size", 32)),
+        num_latents=int(perceiver.get("resampler_n_latents", IDEFICS2.num_latents)),
+    )
+
+
+def _idefics2(config: Config, preprocessor: Config) -> Measure:
+    return partial(idefics2, config=idefics2_config(config, preprocessor))
+
+
 def _granite_docling(config: Config, preprocessor: Config) -> Measure:
     defaults = GraniteDoclingConfig()
     return partial(
@@ -216,6 +243,7 @@ _BUILDERS: dict[str, Callable[[Config, Config], Measure]] = {
     "glm4v": _grid(glm4v, GLM4V),
     "glm_ocr": _grid(glm4v, GLM4V),
     "granite_docling": _granite_docling,
+    "idefics2": _idefics2,
     "idefics3": _idefics3,
     "internvl": _internvl,
     "internvl_chat": _internvl,

@@ -4,7 +4,6 @@ Runs ragged batches: T query tokens of any number of sequences lie one behind th
 attention plan knows where each begins. Holds no cache and no positions of its own.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +15,13 @@ from vlmcli.engine.kv_cache import KVCache, LayerKV
 from vlmcli.engine.layers import (
     Embedding,
     GatedMLP,
-    Layer,
+    HeadNorm,
     Linear,
     PackedLinear,
     Part,
     RMSNorm,
-    WeightSlot,
-    adjacent_order,
-    copy_slot,
     inverse_frequencies,
-    parameter,
+    rotary_order,
 )
 from vlmcli.kernels import Ops
 
@@ -50,16 +46,19 @@ class StepInputs:
 
 
 class Rotary(nn.Module):
-    """Positions to cosines and sines, 1-D or sectioned (M-RoPE, Qwen2-VL paper, section 2.1)."""
+    """Positions to cosines and sines, 1-D or sectioned (M-RoPE, Qwen2-VL paper, section 2.1).
 
-    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+    `dim` elements of a head turn, all of them or its first ones.
+    """
+
+    def __init__(self, config: RopeConfig, dim: int) -> None:
         super().__init__()
-        self.frequencies = nn.Buffer(inverse_frequencies(config.theta, head_dim), persistent=False)
-        axes = _axes(config, head_dim // 2)
+        self.frequencies = nn.Buffer(inverse_frequencies(config.theta, dim), persistent=False)
+        axes = _axes(config, dim // 2)
         self.axis = nn.Buffer(torch.tensor(axes, device="cpu"), persistent=False)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[3, T] positions to cos and sin, each [T, head_dim/2]; angles are float32."""
+        """[3, T] positions to cos and sin, each [T, dim/2]; angles are float32."""
         angles = positions.t().index_select(1, self.axis).mul(self.frequencies)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
@@ -77,19 +76,6 @@ def _axes(config: RopeConfig, num_frequencies: int) -> list[int]:
     return axes
 
 
-class HeadNorm(Layer):
-    """The weight of a root-mean-square norm over one head, in the order of its elements."""
-
-    def __init__(self, head_dim: int, eps: float, *, adjacent: bool) -> None:
-        super().__init__()
-        self.weight, self.eps = parameter(head_dim), eps
-        self.order = adjacent_order(1, head_dim) if adjacent else None
-
-    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
-        """The weight, reordered as the rows of the projection were."""
-        yield f"{name}.weight", copy_slot(self.weight, self.order)
-
-
 class Attention(nn.Module):
     """Causal self-attention that reads and writes the paged cache."""
 
@@ -99,8 +85,17 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim = config.head_dim
         self.scale = config.head_dim**-0.5
-        q_order = adjacent_order(config.num_heads, config.head_dim) if adjacent else None
-        k_order = adjacent_order(config.num_kv_heads, config.head_dim) if adjacent else None
+        self.rotary_dim = config.rotary_dim
+        q_order, k_order, order = (
+            rotary_order(
+                num_heads,
+                config.head_dim,
+                adjacent=adjacent,
+                stored=config.rope.has_adjacent_pairs,
+                dim=config.rotary_dim,
+            )
+            for num_heads in (config.num_heads, config.num_kv_heads, 1)
+        )
         kv_size = config.num_kv_heads * config.head_dim
         self.qkv_proj = PackedLinear(
             config.hidden_size,
@@ -115,15 +110,15 @@ class Attention(nn.Module):
         self.q_norm = self.k_norm = None
         if config.qk_norm:
             eps = config.rms_norm_eps
-            self.q_norm = HeadNorm(config.head_dim, eps, adjacent=adjacent)
-            self.k_norm = HeadNorm(config.head_dim, eps, adjacent=adjacent)
+            self.q_norm = HeadNorm(config.head_dim, eps, order)
+            self.k_norm = HeadNorm(config.head_dim, eps, order)
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], kv: LayerKV, step: StepInputs
     ) -> Tensor:
         """[T, hidden] to head outputs [T, num_heads · head_dim]; the caller applies o_proj."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        rotated = qkv[:, : self.num_heads + self.num_kv_heads]
+        rotated = qkv[:, : self.num_heads + self.num_kv_heads, : self.rotary_dim]
         query, key, value = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
         for heads, norm in ((query, self.q_norm), (key, self.k_norm)):
             if norm is not None:
@@ -134,7 +129,10 @@ class Attention(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and MLP, each behind a norm and added to the residual stream."""
+    """Attention and MLP, each behind a norm and added to the residual stream.
+
+    With sandwich norms, what they give is normalised before it is added.
+    """
 
     def __init__(self, config: TextConfig, ops: Ops, *, adjacent: bool) -> None:
         super().__init__()
@@ -142,7 +140,17 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, ops, adjacent=adjacent)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=False)
+        self.mlp = GatedMLP(
+            config.hidden_size,
+            config.intermediate_size,
+            ops,
+            bias=False,
+            fused=config.has_fused_gate_up,
+        )
+        self.post_self_attn_layernorm = self.post_mlp_layernorm = None
+        if config.has_sandwich_norm:
+            self.post_self_attn_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.post_mlp_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(
         self,
@@ -157,8 +165,12 @@ class DecoderLayer(nn.Module):
         heads = self.self_attn(normed, rope, kv, step)
         if rows is not None:
             x, heads = x.index_select(0, rows), heads.index_select(0, rows)
-        x = self.self_attn.o_proj.add_to(x, heads)
-        return self.mlp.add_to(x, self._norm(x, self.post_attention_layernorm))
+        if self.post_self_attn_layernorm is None or self.post_mlp_layernorm is None:
+            x = self.self_attn.o_proj.add_to(x, heads)
+            return self.mlp.add_to(x, self._norm(x, self.post_attention_layernorm))
+        x = x.add_(self._norm(self.self_attn.o_proj(heads), self.post_self_attn_layernorm))
+        out = self.mlp(self._norm(x, self.post_attention_layernorm))
+        return x.add_(self._norm(out, self.post_mlp_layernorm))
 
     def _norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
         return self.ops.rms_norm(x, norm.weight, norm.eps)
@@ -175,7 +187,7 @@ class Decoder(nn.Module):
             DecoderLayer(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
         )
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.rotary = Rotary(config.rope, config.head_dim)
+        self.rotary = Rotary(config.rope, config.rotary_dim)
 
     def forward(self, step: StepInputs, cache: KVCache) -> Tensor:
         """Normalised hidden states [R, hidden] of the wanted rows.

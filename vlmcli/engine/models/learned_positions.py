@@ -11,11 +11,15 @@ from vlmcli.engine.layers import Layer, parameter
 
 
 class LearnedPositions(Layer):
-    """[side²] vectors over a square, bilinear in between; corners fall on corners."""
+    """[side²] vectors over a square, bilinear in between.
 
-    def __init__(self, side: int, hidden_size: int) -> None:
+    Corners of the picture fall on corners of the square, or centres of patches on their share of
+    it where positions are `centred`: then what lies beyond the outer vectors takes theirs.
+    """
+
+    def __init__(self, side: int, hidden_size: int, *, centred: bool = False) -> None:
         super().__init__()
-        self.side = side
+        self.side, self.centred = side, centred
         self.weight = parameter(side * side, hidden_size)
 
     def forward(
@@ -24,7 +28,11 @@ class LearnedPositions(Layer):
         """[N, hidden] for N patches at [N, 2] rows and columns of images with these grids."""
         counts = [int(np.prod(grid)) for grid in grids]
         sizes = np.repeat(np.array(grids)[:, 1:], counts, axis=0)
-        where = places.astype(np.float32) * np.float32(self.side - 1) / np.maximum(sizes - 1, 1)
+        if self.centred:
+            centres = (places.astype(np.float32) + 0.5) * np.float32(self.side) / sizes - 0.5
+            where = np.clip(centres, 0, self.side - 1)
+        else:
+            where = places.astype(np.float32) * np.float32(self.side - 1) / np.maximum(sizes - 1, 1)
         low = np.floor(where).astype(np.int64)
         high = np.minimum(low + 1, self.side - 1)
         share = (where - low).astype(np.float32)

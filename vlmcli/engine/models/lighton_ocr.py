@@ -6,7 +6,7 @@ Agrawal et al. 2024, "Pixtral 12B", arXiv 2410.07073, section 2.2, for the tower
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from vlmcli.engine.config import (
     VisionConfig,
 )
 from vlmcli.engine.geometry import LIGHTON_OCR, ImageGeometry, PixtralConfig, pixtral
-from vlmcli.engine.layers import Layer, Linear, WeightSlot, parameter
+from vlmcli.engine.layers import Linear
+from vlmcli.engine.models.merging import MergingLayer
 from vlmcli.engine.models.parsing import decoder_fields, faults_named, parse_pixels
 from vlmcli.engine.models.qwen2_vl import Qwen2VL, frame_ends
 from vlmcli.engine.models.vision import (
@@ -35,7 +36,6 @@ from vlmcli.engine.models.vision import (
 )
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
-from vlmcli.kernels.linear import linear
 
 CHAT = (
     "<|im_start|>system<|im_end|>\n<|im_start|>user\n",
@@ -58,27 +58,6 @@ _NAMES = tuple(
 )
 
 
-class MergingLayer(Layer):
-    """One product over the patches of a cell; the checkpoint's columns go channel by channel."""
-
-    def __init__(self, width: int, merge_size: int) -> None:
-        super().__init__()
-        self.width, self.cell = width, merge_size**2
-        self.weight = parameter(width, self.cell * width)
-
-    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
-        """The weight, its columns brought into the order of patches."""
-        yield f"{name}.weight", WeightSlot(tuple(self.weight.shape), self._fill)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[tokens, cell · width] to [tokens, width]."""
-        return linear(x, self.weight, None)
-
-    def _fill(self, value: Tensor) -> None:
-        by_patch = value.view(self.width, self.width, self.cell).transpose(1, 2)
-        self.weight.copy_(by_patch.reshape(self.weight.shape))
-
-
 class Projector(nn.Module):
     """Norm, merging, and an MLP to the decoder's width."""
 
@@ -86,7 +65,8 @@ class Projector(nn.Module):
         super().__init__()
         self.merge_size = config.merge_size
         self.norm = VisionRMSNorm(config.hidden_size, norm_eps, ops)
-        merging = MergingLayer(config.hidden_size, config.merge_size)
+        width = config.hidden_size
+        merging = MergingLayer(width, width, config.merge_size)
         self.patch_merger = nn.ModuleDict({"merging_layer": merging})
         self.linear_1 = Linear(config.hidden_size, config.out_hidden_size, bias=False)
         self.linear_2 = Linear(config.out_hidden_size, config.out_hidden_size, bias=False)

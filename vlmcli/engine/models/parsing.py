@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vlmcli.engine.config import ProcessorConfig, RopeConfig, VisionConfig
-from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
 from vlmcli.errors import ModelError
 
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -43,7 +43,7 @@ def decoder_fields(text: dict[str, Any]) -> dict[str, Any]:
 def multimodal_rope(
     model_type: str,
     text: dict[str, Any],
-    head_dim: int,
+    rotary_dim: int,
     *,
     theta: float,
     sections: tuple[int, int, int],
@@ -52,15 +52,15 @@ def multimodal_rope(
     """M-RoPE of a decoder; `theta` and `sections` hold where its config says nothing.
 
     Raises:
-        ModelError: it is scaled, or its sections are not those of heads of this size.
+        ModelError: it is scaled, or its sections do not add up to the elements that turn.
     """
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "mrope"):
         raise ModelError(f"rotary scaling {kind!r} of {model_type} is not supported")
     found = tuple(int(n) for n in rope.get("mrope_section", sections))
-    if 2 * sum(found) != head_dim:
-        raise ModelError(f"head size {head_dim} and rotary sections {found} do not agree")
+    if 2 * sum(found) != rotary_dim:
+        raise ModelError(f"head size {rotary_dim} and rotary sections {found} do not agree")
     return RopeConfig(
         theta=float(rope.get("rope_theta") or text.get("rope_theta") or theta),
         sections=found,
@@ -89,10 +89,12 @@ def width_fields(raw: dict[str, Any]) -> dict[str, Any]:
     return {name: int(raw[name]) for name in names}
 
 
-def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfig:
-    """A preprocessor_config.json; what it leaves out takes the defaults of transformers."""
+def parse_processor(
+    raw: dict[str, Any], vision: VisionConfig, limits: SmartResizeConfig | None = None
+) -> ProcessorConfig:
+    """A preprocessor_config.json; what it leaves out takes `limits`, or transformers' defaults."""
     size = raw.get("size") or {}
-    default = SmartResizeConfig()
+    default = limits or SmartResizeConfig()
     geometry = SmartResizeConfig(
         patch_size=int(raw.get("patch_size", vision.patch_size)),
         merge_size=int(raw.get("merge_size", vision.merge_size)),
@@ -104,7 +106,7 @@ def parse_processor(raw: dict[str, Any], vision: VisionConfig) -> ProcessorConfi
 
 
 def parse_pixels(
-    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig
+    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
 ) -> ProcessorConfig:
     """What a preprocessor_config.json says of pixel values, beside a geometry known already."""
     return ProcessorConfig(

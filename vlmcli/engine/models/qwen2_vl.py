@@ -63,7 +63,8 @@ class PatchMerger(nn.Module):
     def __init__(self, config: VisionConfig, ops: Ops, *, norm_merged: bool = False) -> None:
         super().__init__()
         self.width = config.hidden_size * config.merge_size**2
-        self.ln_q = vision_norm(config, ops, self.width if norm_merged else None)
+        size = self.width if norm_merged else None
+        self.ln_q = vision_norm(config, ops, size, config.merger_norm_eps)
         self.norm_merged = norm_merged
         fc1, fc2 = Linear(self.width, self.width), Linear(self.width, config.out_hidden_size)
         self.mlp = nn.ModuleDict({"0": fc1, "2": fc2})
@@ -90,12 +91,22 @@ class VisionTower(nn.Module):
         self.blocks = nn.ModuleList(
             VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
         )
-        self.merger = PatchMerger(config, ops)
+        self.post_norm = vision_norm(config, ops) if config.has_post_norm else None
+        self.merger = self.make_merger(config, ops)
         side, taps = config.position_side, config.deepstack_layers
-        self.pos_embed = LearnedPositions(side, config.hidden_size) if side else None
+        self.pos_embed = (
+            LearnedPositions(side, config.hidden_size, centred=config.has_centred_positions)
+            if side
+            else None
+        )
         self.deepstack_merger_list = nn.ModuleList(
             PatchMerger(config, ops, norm_merged=True) for _ in taps
         )
+
+    @staticmethod
+    def make_merger(config: VisionConfig, ops: Ops) -> nn.Module:
+        """What turns patches into tokens; families with another one say so here."""
+        return PatchMerger(config, ops)
 
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """[N, channels · size²] uint8 of images with the given grids to [tokens, embedding]."""
@@ -113,6 +124,8 @@ class VisionTower(nn.Module):
             x = block(x, rope, cu_seqlens)
             if i in self.config.deepstack_layers:
                 features.append(next(taps)(x))
+        if self.post_norm is not None:
+            x = self.post_norm(x)
         tokens: Tensor = self.merger(x)
         return torch.cat((tokens, *features), dim=1) if features else tokens
 
@@ -192,8 +205,12 @@ def parse_with(
     model_type: str,
     raw: dict[str, Any],
     processor: dict[str, Any],
+    limits: SmartResizeConfig | None = None,
 ) -> ModelConfig:
-    """The config.json of a family with another tower; raises what `parse_config` does."""
+    """The config.json of a family with another tower; raises what `parse_config` does.
+
+    `limits` hold where preprocessor_config.json says nothing.
+    """
     text = raw.get("text_config") or raw
     with faults_named(model_type):
         vision = parse_vision(raw["vision_config"])
@@ -201,7 +218,7 @@ def parse_with(
             model_type=model_type,
             text=parse_text(raw, text),
             vision=vision,
-            processor=parse_processor(processor, vision),
+            processor=parse_processor(processor, vision, limits),
             image_token_id=int(raw.get("image_token_id", 151655)),
             vision_start_token_id=int(raw.get("vision_start_token_id", 151652)),
             vision_end_token_id=int(raw.get("vision_end_token_id", 151653)),

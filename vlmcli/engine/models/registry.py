@@ -43,6 +43,8 @@ class ChatFormat:
     before: str
     after: str
     """Holds `{question}`."""
+    instruction: str = ""
+    """What the family was trained to be asked for the text of a page; empty for no set words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,10 @@ class Family:
 _MODULES = {
     "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
+    "glm_ocr": ("glm_ocr", "GlmOcr", "GLM-OCR"),
+    "idefics2": ("idefics2", "Idefics2", "Idefics2, pages shown whole"),
     "lighton_ocr": ("lighton_ocr", "LightOnOcr", "LightOnOCR-1B"),
+    "paddleocr_vl": ("paddleocr_vl", "PaddleOcrVL", "PaddleOCR-VL"),
     "qwen3_vl": ("qwen3_vl", "Qwen3VL", "Qwen3-VL (dense)"),
 }
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vlmcli.engine.config import ProcessorConfig, VisionConfig
 from vlmcli.engine.layers import (
     GatedMLP,
+    HeadNorm,
     Layer,
     LayerNorm,
     Linear,
@@ -21,10 +22,10 @@ from vlmcli.engine.layers import (
     Part,
     RMSNorm,
     WeightSlot,
-    adjacent_order,
     copy_slot,
     inverse_frequencies,
     parameter,
+    rotary_order,
 )
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
@@ -93,7 +94,7 @@ class VisionAttention(nn.Module):
         self.ops, self.adjacent, self.num_heads = ops, adjacent, config.num_heads
         self.head_dim, self.scale = config.head_dim, config.head_dim**-0.5
         size, has_bias = config.hidden_size, config.has_block_bias
-        heads = adjacent_order(config.num_heads, config.head_dim) if adjacent else None
+        heads = rotary_order(config.num_heads, config.head_dim, adjacent=adjacent)
         parts: tuple[Part, ...] = (
             Part("q_proj", size, heads),
             Part("k_proj", size, heads),
@@ -105,14 +106,23 @@ class VisionAttention(nn.Module):
             parts = (Part("qkv", 3 * size, order),)
         self.qkv = PackedLinear(size, parts, bias=has_bias)
         self.proj = Linear(size, size, bias=has_bias)
+        self.q_norm = self.k_norm = None
+        if config.qk_norm:
+            order = rotary_order(1, config.head_dim, adjacent=adjacent)
+            self.q_norm = HeadNorm(config.head_dim, config.norm_eps, order)
+            self.k_norm = HeadNorm(config.head_dim, config.norm_eps, order)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
     ) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
-        self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
         query, key, value = qkv.chunk(3, dim=1)
+        for heads, norm in ((query, self.q_norm), (key, self.k_norm)):
+            if norm is not None:
+                heads.copy_(self.ops.rms_norm(heads, norm.weight, norm.eps))
+        if rope is not None:
+            self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
         out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
         return out.flatten(1)
 
@@ -144,12 +154,13 @@ class VisionRMSNorm(RMSNorm):
 
 
 def vision_norm(
-    config: VisionConfig, ops: Ops, size: int | None = None
+    config: VisionConfig, ops: Ops, size: int | None = None, eps: float | None = None
 ) -> LayerNorm | VisionRMSNorm:
     """The norm that the tower uses throughout, over its own width or `size`."""
+    eps = config.norm_eps if eps is None else eps
     if config.norm == "rms":
-        return VisionRMSNorm(size or config.hidden_size, config.norm_eps, ops)
-    return LayerNorm(size or config.hidden_size, config.norm_eps)
+        return VisionRMSNorm(size or config.hidden_size, eps, ops)
+    return LayerNorm(size or config.hidden_size, eps)
 
 
 class VisionBlock(nn.Module):
@@ -167,9 +178,9 @@ class VisionBlock(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
+        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
     ) -> Tensor:
-        """[N, hidden] to [N, hidden], in place."""
+        """[N, hidden] to [N, hidden], in place; without `rope` no head turns."""
         x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
         return self.mlp.add_to(x, self.norm2(x))
 

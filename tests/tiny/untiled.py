@@ -1,0 +1,141 @@
+"""Configs of tiny models that take pictures whole, and their inputs, in transformers' own forms.
+
+Used by `tiny_checkpoints`; nothing here asserts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import (
+    GlmOcrConfig,
+    GlmOcrForConditionalGeneration,
+    Idefics2Config,
+    Idefics2ForConditionalGeneration,
+    PaddleOCRVLConfig,
+    PaddleOCRVLForConditionalGeneration,
+)
+
+from vlmcli.engine.config import ModelConfig
+from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Ids of a checkpoint's special tokens, and whether its head is its embedding."""
+
+    image: int
+    start: int
+    end: int
+    tied: bool
+
+
+def paddleocr_vl(text: dict, ids: Specials):
+    """A SigLIP tower with 5 × 5 learned positions before an Ernie decoder."""
+    config = PaddleOCRVLConfig(
+        text_config={**text, "head_dim": 32, "tie_word_embeddings": ids.tied},
+        vision_config={
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "image_size": 70,
+            "patch_size": 14,
+        },
+        image_token_id=ids.image,
+        vision_start_token_id=ids.start,
+        vision_end_token_id=ids.end,
+        tie_word_embeddings=ids.tied,
+    )
+    return PaddleOCRVLForConditionalGeneration, config
+
+
+def paddleocr_vl_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
+    """Patches row by row, each a small picture, and the grids."""
+    size = config.processor.geometry.patch_size
+    rows = [normalise(patchify(as_channels(p, 3), size, 1), config.processor) for p in pictures]
+    return {
+        "pixel_values": torch.from_numpy(np.concatenate(rows)).view(-1, 3, size, size),
+        "image_grid_thw": torch.tensor([image_grid(p, config.processor) for p in pictures]),
+        "mm_token_type_ids": (ids == config.image_token_id).int(),
+    }
+
+
+def glm_ocr(text: dict, ids: Specials, *, partial: float = 0.75):
+    """A tower with normalised heads before a decoder of which three quarters of a head turn."""
+    rope = {**text["rope_parameters"], "partial_rotary_factor": partial}
+    rope["mrope_section"] = [2, 4, 6] if partial == 0.75 else [4, 6, 6]
+    config = GlmOcrConfig(
+        text_config={**text, "head_dim": 32, "rope_parameters": rope},
+        vision_config={
+            "depth": 2,
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_heads": 3,
+            "patch_size": 7,
+            "spatial_merge_size": 4,
+            "out_hidden_size": text["hidden_size"],
+        },
+        image_token_id=ids.image,
+        image_start_token_id=ids.start,
+        image_end_token_id=ids.end,
+        tie_word_embeddings=ids.tied,
+    )
+    return GlmOcrForConditionalGeneration, config
+
+
+def idefics2(text: dict, ids: Specials):
+    """A SigLIP tower with 5 × 5 positions, a resampler of 5 tokens, a Mistral decoder."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = Idefics2Config(
+        text_config={**text, "model_type": "mistral", "rope_parameters": rope},
+        vision_config={
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "image_size": 70,
+            "patch_size": 14,
+        },
+        perceiver_config={
+            "hidden_size": text["hidden_size"],
+            "resampler_n_latents": 5,
+            "resampler_depth": 2,
+            "resampler_n_heads": 4,
+            "resampler_head_dim": 12,
+            "num_key_value_heads": 2,
+        },
+        image_token_id=ids.image,
+        tie_word_embeddings=ids.tied,
+    )
+    return Idefics2ForConditionalGeneration, config
+
+
+def idefics2_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
+    """Pictures on canvases of one size, and which of their pixels are there."""
+    sizes = [picture.shape[:2] for picture in pictures]
+    height, width = np.max(sizes, axis=0)
+    canvas = np.zeros((1, len(sizes), 3, height, width), dtype=np.float32)
+    mask = np.zeros((1, len(sizes), height, width), dtype=np.int64)
+    for i, picture in enumerate(pictures):
+        rows, columns = picture.shape[:2]
+        scaled = as_channels(picture, 3).transpose(2, 0, 1) * config.processor.rescale_factor
+        canvas[0, i, :, :rows, :columns] = (scaled.astype(np.float32) - 0.5) / np.float32(0.5)
+        mask[0, i, :rows, :columns] = 1
+    return {
+        "pixel_values": torch.from_numpy(canvas),
+        "pixel_attention_mask": torch.from_numpy(mask),
+    }
+
+
+UNTILED = {"glm_ocr": glm_ocr, "idefics2": idefics2, "paddleocr_vl": paddleocr_vl}
+"""Kinds that are made here, to what makes the class and the config from text settings and ids."""
+UNTILED_INPUTS = {"idefics2": idefics2_inputs, "paddleocr_vl": paddleocr_vl_inputs}
+"""Model types whose pictures do not go to transformers as Qwen2-VL's do."""
+UNTILED_PROCESSORS = {
+    "idefics2": {
+        "size": {"shortest_edge": 28, "longest_edge": 280},
+        "do_image_splitting": False,
+    }
+}
+"""Settings of processors that are not Qwen2-VL's."""
