@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.geometry import PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import (
+    Idefics3Config,
+    LlavaOneVisionConfig,
+    PixtralConfig,
+    SmartResizeConfig,
+    TileConfig,
+)
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Geometry = SmartResizeConfig | PixtralConfig | TileConfig | Idefics3Config | LlavaOneVisionConfig
 KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 BlockKind = Literal["vision", "text"]
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
@@ -136,6 +143,8 @@ class VisionConfig:
     norm: Literal["layer", "rms"] = "layer"
     has_block_bias: bool = True
     """Whether the products in the blocks have biases."""
+    has_qkv_bias: bool = True
+    """Whether queries, keys and values have them too, where the other products do."""
     has_split_qkv: bool = False
     """Whether the checkpoint names queries, keys and values separately."""
     has_axis_frequencies: bool = False
@@ -149,6 +158,8 @@ class VisionConfig:
     patch_bias: bool = False
     position_side: int = 0
     """Side of the square of learned positions, resampled to each image; 0 for none."""
+    tile_side: int = 0
+    """Patches along the side of a tile, where every image is a square of one size; 0 where not."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
 
@@ -167,17 +178,21 @@ class VisionConfig:
 class ProcessorConfig:
     """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
 
-    geometry: SmartResizeConfig | PixtralConfig
+    geometry: Geometry
     rescale_factor: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     resample: int
     """Pillow's number of the resampling filter; 3 is bicubic."""
+    tile_cell_size: int = 1
+    """Of a tiled family: patches along the side of what becomes one token."""
 
     @property
     def cell_size(self) -> int:
         """Patches along the side of the cells in whose order patches are sent; 1 for rows."""
-        return self.geometry.merge_size if isinstance(self.geometry, SmartResizeConfig) else 1
+        if isinstance(self.geometry, SmartResizeConfig):
+            return self.geometry.merge_size
+        return self.tile_cell_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

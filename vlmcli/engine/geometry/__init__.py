@@ -14,7 +14,14 @@ from vlmcli.engine.geometry.anyres import (
     pixtral,
 )
 from vlmcli.engine.geometry.base import ImageGeometry, Measure
-from vlmcli.engine.geometry.families import QWEN3_VL, measure_for, smart_resize_config
+from vlmcli.engine.geometry.families import (
+    QWEN3_VL,
+    idefics3_config,
+    llava_onevision_config,
+    measure_for,
+    smart_resize_config,
+    tile_config,
+)
 from vlmcli.engine.geometry.smart_resize import (
     GLM4V,
     PADDLEOCR_VL,
@@ -40,6 +47,7 @@ from vlmcli.engine.geometry.tiles import (
     deepseek_ocr2,
     granite_docling,
     idefics3,
+    idefics3_resized,
     internvl,
 )
 
@@ -71,12 +79,16 @@ __all__ = [
     "glm4v",
     "granite_docling",
     "idefics3",
+    "idefics3_config",
+    "idefics3_resized",
     "internvl",
     "llava_onevision",
+    "llava_onevision_config",
     "measure_for",
     "paddleocr_vl",
     "pixtral",
     "qwen2_vl",
     "smart_resize",
     "smart_resize_config",
+    "tile_config",
 ]

@@ -26,6 +26,11 @@ class LlavaOneVisionConfig:
     """The `N` of `anyres_max_N`: more tokens than that many tiles hold are interpolated away."""
     pinpoints: Sequence[tuple[int, int]] = tuple(product(_ONEVISION_SIDES, _ONEVISION_SIDES))
 
+    @property
+    def patch_size(self) -> int:
+        """Pixels along the side of a patch; a tile may be a few pixels larger than its patches."""
+        return self.tile_size // self.side
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixtralConfig:

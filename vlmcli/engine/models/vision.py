@@ -85,6 +85,10 @@ class PatchEmbed(Layer):
         self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
 
 
+Rope = tuple[Tensor, Tensor] | None
+"""Cosines and sines of rotary positions; None for a tower without."""
+
+
 class VisionAttention(nn.Module):
     """Bidirectional self-attention within each image."""
 
@@ -103,15 +107,14 @@ class VisionAttention(nn.Module):
             values = torch.arange(2 * size, 3 * size, device="cpu")
             order = None if heads is None else torch.cat((heads, heads + size, values))
             parts = (Part("qkv", 3 * size, order),)
-        self.qkv = PackedLinear(size, parts, bias=has_bias)
+        self.qkv = PackedLinear(size, parts, bias=has_bias and config.has_qkv_bias)
         self.proj = Linear(size, size, bias=has_bias)
 
-    def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
-    ) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
-        self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
+        if rope is not None:
+            self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
         query, key, value = qkv.chunk(3, dim=1)
         out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
         return out.flatten(1)
@@ -166,9 +169,7 @@ class VisionBlock(nn.Module):
             else VisionMLP(config)
         )
 
-    def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], cu_seqlens: npt.NDArray[np.int32]
-    ) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
         """[N, hidden] to [N, hidden], in place."""
         x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
         return self.mlp.add_to(x, self.norm2(x))
