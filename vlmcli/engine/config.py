@@ -160,6 +160,10 @@ class VisionConfig:
     """Side of the square of learned positions, resampled to each image; 0 for none."""
     tile_side: int = 0
     """Patches along the side of a tile, where every image is a square of one size; 0 where not."""
+    has_wide_qk_norm: bool = False
+    """Whether queries and keys are normalised, each over all of their heads together."""
+    has_post_norm: bool = False
+    """Whether a norm stands behind the last block of a tower of tiles."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
 

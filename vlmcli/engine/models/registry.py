@@ -82,6 +82,7 @@ class Family:
 
 
 _MODULES = {
+    "internvl": ("internvl", "InternVL", "InternVL3, InternVL3.5 (-hf)"),
     "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
     "lighton_ocr": ("lighton_ocr", "LightOnOcr", "LightOnOCR-1B"),

@@ -129,6 +129,11 @@ class VisionMLP(nn.Module):
         self.fc1 = Linear(config.hidden_size, config.intermediate_size)
         self.fc2 = Linear(config.intermediate_size, config.hidden_size)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, hidden] to [N, hidden]."""
+        out: Tensor = self.fc2(self.fc1.activated(x, self.activation))
+        return out
+
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual += mlp(x)`, in place."""
         return self.fc2.add_to(residual, self.fc1.activated(x, self.activation))
