@@ -84,6 +84,10 @@ def test_a_plan_counts_the_weights_that_there_are(tmp_path, kind, tied):
 @pytest.mark.parametrize(
     ("kind", "keys", "values", "named"),
     [
+        ("idefics3", ("vision_config",), {"hidden_act": "relu"}, "relu"),
+        ("idefics3", ("text_config",), {"mlp_bias": True}, "biases"),
+        ("smolvlm", (), {"scale_factor": 4}, "cannot be merged by 4"),
+        ("smolvlm", ("text_config",), {"rope_parameters": {"rope_type": "llama3"}}, "llama3"),
         ("internvl3", (), {"vision_feature_layer": -2}, "vision_feature_layer -2"),
         ("internvl3", (), {"projector_hidden_act": "relu"}, "relu"),
         ("internvl3", ("vision_config",), {"norm_type": "batch_norm"}, "batch_norm"),

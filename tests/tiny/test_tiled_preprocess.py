@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiled_checkpoints import KINDS, tiled_config
+from tiled_checkpoints import KINDS, encode_markers, tiled_config, write_tokenizer
 from tiny_checkpoints import random_picture
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers.models.smolvlm.processing_smolvlm import SmolVLMProcessor
 
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import as_channels, normalise, patchify
+from vlmcli.engine.tokenizer import load_tokenizer
 from vlmcli.engine.views import View, lay_out, square_tiles
 
 CONFIGS = {kind: tiled_config(kind) for kind in KINDS}
@@ -67,18 +70,12 @@ def test_the_plan_counts_what_the_prompt_holds(kind, width, height):
     views = views_of(kind, picture)
     assert geometry.num_tokens == sum(view.num_tokens for view in views)
     assert geometry.num_patches * config.vision.patch_size**2 == sum(v.pixels.size for v in views)
-    laid_out = lay_out(parts_of(kind, picture), marker_ids, image_token_id=-1, offset=7)
+    laid_out = lay_out(parts_of(kind, picture), encode_markers, image_token_id=-1, offset=7)
     assert geometry.num_positions == len(laid_out.token_ids)
     for place in laid_out.placeholders:
         start, end = place.offset - 7, place.end - 7
         assert set(laid_out.token_ids[start:end]) == {-1}
     assert laid_out.token_ids.count(-1) == geometry.num_tokens
-
-
-def marker_ids(text):
-    """A token for each marker in angle brackets and for each line break."""
-    assert text.replace("\n", "").startswith("<") or not text.strip()
-    return [0] * (text.count("<") + text.count("\n"))
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,7 +98,33 @@ def internvl_markers(kind, picture):
     return InternVLProcessor.replace_image_token(namespace, theirs(kind, picture), 0)
 
 
-MARKERS = {"internvl": internvl_markers}
+def idefics3_markers(kind, picture):
+    namespace = SimpleNamespace(
+        fake_image_token="<fake_token_around_image>",
+        global_image_tag="<global-img>",
+        image_token="@",
+        image_seq_len=CONFIGS[kind].processor.geometry.tokens_per_tile,
+    )
+    inputs = theirs(kind, picture, return_row_col_info=True)
+    return Idefics3Processor.replace_image_token(namespace, inputs, 0)
+
+
+def smolvlm_markers(kind, picture):
+    namespace = SimpleNamespace(
+        fake_image_token="<fake_token_around_image>",
+        global_image_token="<global-img>",
+        image_token="@",
+        image_seq_len=CONFIGS[kind].processor.geometry.tokens_per_tile,
+    )
+    inputs = theirs(kind, picture, return_row_col_info=True)
+    return SmolVLMProcessor.replace_image_token(namespace, inputs, 0)
+
+
+MARKERS = {
+    "idefics3": idefics3_markers,
+    "internvl": internvl_markers,
+    "smolvlm": smolvlm_markers,
+}
 
 
 def test_square_tiles_hold_every_pixel_once():
@@ -111,3 +134,13 @@ def test_square_tiles_hold_every_pixel_once():
     assert np.array_equal(np.sort(np.concatenate(tiles), axis=None), canvas.ravel())
     with pytest.raises(AssertionError):
         square_tiles(canvas, 4)
+
+
+def test_the_chat_format_is_the_one_that_the_tokenizer_knows(tmp_path):
+    write_tokenizer(tmp_path)
+    family = find_family("idefics3")
+    assert family.chat_for(load_tokenizer(tmp_path).encode).before == "<|begin_of_text|>User:"
+    write_tokenizer(tmp_path, ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"))
+    chat = family.chat_for(load_tokenizer(tmp_path).encode)
+    assert chat.before == "<|start_of_role|>user<|end_of_role|>"
+    assert chat.after.endswith("<|start_of_role|>assistant<|end_of_role|>")

@@ -5,7 +5,10 @@ resizing and the order of tiles are compared along with the model. Nothing here 
 """
 
 import json
+import re
 import shutil
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,18 @@ from typing import Any
 import numpy as np
 import torch
 from tiny_checkpoints import Prompt
-from transformers import InternVLConfig, InternVLForConditionalGeneration, PreTrainedConfig
+from transformers import (
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    PreTrainedConfig,
+    SmolVLMConfig,
+    SmolVLMForConditionalGeneration,
+)
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from vlmcli.checkpoint import built_in_path
 from vlmcli.engine.config import ModelConfig
@@ -24,7 +37,11 @@ from vlmcli.engine.preprocess import as_channels
 from vlmcli.engine.views import lay_out
 
 IMAGE, EOS = 256, 259
-VOCAB = 272
+FIRST_MARKER, VOCAB = 272, 300
+MARKERS = (
+    *("<img>", "</img>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>"),
+    *(f"<row_{row}_col_{column}>" for row in (1, 2, 3) for column in (1, 2, 3)),
+)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TEXT = {
     "num_hidden_layers": 3,
@@ -80,6 +97,23 @@ def _internvl(text: dict, **vision) -> TiledKind:
 
 
 KINDS = {
+    "idefics3": TiledKind(
+        make_config=Idefics3Config,
+        make_model=Idefics3ForConditionalGeneration,
+        make_processor=Idefics3ImageProcessorPil,
+        text={"model_type": "llama"},
+        vision={"image_size": 70},
+        processor={"size": {"longest_edge": 168}, "max_image_size": {"longest_edge": 56}},
+    ),
+    "smolvlm": TiledKind(
+        make_config=SmolVLMConfig,
+        make_model=SmolVLMForConditionalGeneration,
+        make_processor=SmolVLMImageProcessorPil,
+        text={"model_type": "llama"},
+        vision={"image_size": 89, "patch_size": 14},
+        config={"scale_factor": 3},
+        processor={"size": {"longest_edge": 178}, "max_image_size": {"longest_edge": 89}},
+    ),
     "internvl3": _internvl(
         {
             "model_type": "qwen2",
@@ -94,7 +128,9 @@ KINDS = {
         use_mean_pooling=False,
     ),
 }
-"""The second InternVL has the norms of the 6B tower, and a norm behind it that no release has."""
+"""Idefics3's tiles have fewer patches than its tower has positions, SmolVLM's are no multiple of a
+patch. The second InternVL has the norms of the 6B tower, and a norm behind it that no release
+has."""
 
 
 def write_tiled_checkpoint(
@@ -115,9 +151,18 @@ def write_tiled_checkpoint(
                 parameter.copy_(noise / parameter[0].numel() ** 0.5)
     model.save_pretrained(path, **save)
     (path / "preprocessor_config.json").write_text(json.dumps(facts.processor))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(built_in_path() / name, path / name)
+    write_tokenizer(path)
     return path
+
+
+def write_tokenizer(path: Path, markers: Sequence[str] = MARKERS) -> None:
+    """The built-in tokenizer of bytes, and a token for each marker."""
+    raw = json.loads((built_in_path() / "tokenizer.json").read_text())
+    like = raw["added_tokens"][-1]
+    more = [like | {"id": FIRST_MARKER + i, "content": text} for i, text in enumerate(markers)]
+    raw["added_tokens"] += more
+    (path / "tokenizer.json").write_text(json.dumps(raw))
+    shutil.copy(built_in_path() / "tokenizer_config.json", path / "tokenizer_config.json")
 
 
 def tiled_config(kind: str) -> ModelConfig:
@@ -137,9 +182,10 @@ def _config(kind: str, *, tied: bool = False) -> PreTrainedConfig:
     )
 
 
-def encode_bytes(text: str) -> list[int]:
-    """A tokenizer that knows bytes alone."""
-    return list(text.encode())
+def encode_markers(text: str) -> list[int]:
+    """A tokenizer that has a token for every marker in angle brackets and for a line break."""
+    assert re.fullmatch(r"(<[^<>]+>|\n)*", text)
+    return [100 + zlib.crc32(found.encode()) % 100 for found in re.findall(r"<[^<>]+>|\n", text)]
 
 
 def tiled_prompt(runner: ModelRunner, parts: list) -> Prompt:
@@ -156,7 +202,7 @@ def tiled_prompt(runner: ModelRunner, parts: list) -> Prompt:
             continue
         laid_out = lay_out(
             family.parts(part, runner.model_config),
-            encode_bytes,
+            encode_markers,
             image_token_id=runner.model_config.image_token_id,
             offset=len(ids),
         )

@@ -122,7 +122,7 @@ def idefics3_config(config: Config, preprocessor: Config) -> Idefics3Config:
     return Idefics3Config(
         longest_edge=int(size.get("longest_edge", defaults.longest_edge)),
         tile_size=int(tile or defaults.tile_size),
-        patch_size=_side(vision.get("patch_size", defaults.patch_size)),
+        patch_size=_side(vision.get("patch_size", 32)),
         scale_factor=int(config.get("scale_factor", 2)),
         do_image_splitting=bool(preprocessor.get("do_image_splitting", True)),
     )

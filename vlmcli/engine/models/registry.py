@@ -82,11 +82,13 @@ class Family:
 
 
 _MODULES = {
+    "idefics3": ("idefics3", "Idefics3", "Idefics3, Granite-Docling-258M, SmolDocling"),
     "internvl": ("internvl", "InternVL", "InternVL3, InternVL3.5 (-hf)"),
     "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
     "lighton_ocr": ("lighton_ocr", "LightOnOcr", "LightOnOCR-1B"),
     "qwen3_vl": ("qwen3_vl", "Qwen3VL", "Qwen3-VL (dense)"),
+    "smolvlm": ("smolvlm", "SmolVLM", "SmolVLM, SmolVLM2"),
 }
 
 
