@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from tiled_checkpoints import KINDS, tiled_config, write_tiled_checkpoint
 
 from vlmcli.engine.models.registry import find_family
+from vlmcli.engine.views import View
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +39,11 @@ def write_page(file: Path) -> None:
     page.save(file)
 
 
+def views_of(kind: str, file: Path) -> list:
+    config = tiled_config(kind)
+    return find_family(config.model_type).parts(np.asarray(Image.open(file)), config)
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_page_is_planned_and_read(tmp_path, kind):
     write_tiled_checkpoint(tmp_path / "tiny", kind)
@@ -54,4 +60,6 @@ def test_a_page_is_planned_and_read(tmp_path, kind):
     (record,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert (record["status"], record["page"]) == ("ok", 1)
     assert record["tokens"]["visual"] == geometry.num_tokens
-    assert np.isfinite(plan["peak_bytes"])
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    views = [part for part in views_of(kind, tmp_path / "page.png") if isinstance(part, View)]
+    assert stats["images_encoded"] + stats["images_reused"] == len(views) > 1
