@@ -140,7 +140,7 @@ def told_apart(prompts: list[Prompt]) -> list[Prompt]:
 def test_each_distinct_tile_is_encoded_once(case, config, monkeypatch):
     prompts = repeated_prompts(case)
     shown = [image.mm_hash for prompt in prompts for image in prompt.pictures]
-    assert len(set(shown)) < len(shown) / 2, "a case of repetition"
+    assert len(set(shown)) < len(shown), "a case of repetition"
     encoded = []
     engine = engine_for(case, enable_prefix_caching=False, **{"max_num_seqs": 4, **config})
     encode = engine._runner.encode

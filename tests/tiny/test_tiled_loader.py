@@ -86,6 +86,9 @@ def test_a_plan_counts_the_weights_that_there_are(tmp_path, kind, tied):
     [
         ("idefics3", ("vision_config",), {"hidden_act": "relu"}, "relu"),
         ("idefics3", ("text_config",), {"mlp_bias": True}, "biases"),
+        ("llava_onevision", (), {"vision_feature_layer": -2}, "vision_feature_layer -2"),
+        ("llava_onevision", ("vision_config",), {"image_size": 84}, "tower of 84"),
+        ("llava_onevision", ("vision_config",), {"model_type": "clip_vision_model"}, "clip"),
         ("smolvlm", (), {"scale_factor": 4}, "cannot be merged by 4"),
         ("smolvlm", ("text_config",), {"rope_parameters": {"rope_type": "llama3"}}, "llama3"),
         ("internvl3", (), {"vision_feature_layer": -2}, "vision_feature_layer -2"),

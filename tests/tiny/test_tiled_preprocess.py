@@ -10,6 +10,9 @@ from tiled_checkpoints import KINDS, encode_markers, tiled_config, write_tokeniz
 from tiny_checkpoints import random_picture
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers.models.llava_onevision.processing_llava_onevision import (
+    LlavaOnevisionProcessor,
+)
 from transformers.models.smolvlm.processing_smolvlm import SmolVLMProcessor
 
 from vlmcli.engine.models.registry import find_family
@@ -120,9 +123,21 @@ def smolvlm_markers(kind, picture):
     return SmolVLMProcessor.replace_image_token(namespace, inputs, 0)
 
 
+def llava_onevision_tokens(kind, picture):
+    """No markers, and the number of tokens that the processor works out."""
+    facts, side = KINDS[kind], CONFIGS[kind].processor.geometry.side
+    processor = LlavaOnevisionProcessor.__new__(LlavaOnevisionProcessor)
+    processor.image_processor = facts.make_processor(**facts.processor)
+    processor.num_image_tokens = side**2
+    processor.vision_aspect_ratio = facts.config["vision_aspect_ratio"]
+    size = facts.processor["size"]["height"]
+    return "@" * processor._get_number_of_features(*picture.shape[:2], size, size)
+
+
 MARKERS = {
     "idefics3": idefics3_markers,
     "internvl": internvl_markers,
+    "llava_onevision": llava_onevision_tokens,
     "smolvlm": smolvlm_markers,
 }
 

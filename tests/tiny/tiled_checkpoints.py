@@ -21,12 +21,17 @@ from transformers import (
     Idefics3ForConditionalGeneration,
     InternVLConfig,
     InternVLForConditionalGeneration,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
     PreTrainedConfig,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from vlmcli.checkpoint import built_in_path
@@ -96,7 +101,18 @@ def _internvl(text: dict, **vision) -> TiledKind:
     )
 
 
+_PINPOINTS = [[60 * rows, 60 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)]
 KINDS = {
+    "llava_onevision": TiledKind(
+        make_config=LlavaOnevisionConfig,
+        make_model=LlavaOnevisionForConditionalGeneration,
+        make_processor=LlavaOnevisionImageProcessorPil,
+        text={"model_type": "qwen2"},
+        vision={"model_type": "siglip_vision_model", "image_size": 60, "vision_use_head": False},
+        config={"image_grid_pinpoints": _PINPOINTS, "vision_aspect_ratio": "anyres_max_4"},
+        processor={"size": {"height": 60, "width": 60}, "image_grid_pinpoints": _PINPOINTS},
+        image_token_key="image_token_index",
+    ),
     "idefics3": TiledKind(
         make_config=Idefics3Config,
         make_model=Idefics3ForConditionalGeneration,

@@ -164,6 +164,8 @@ class VisionConfig:
     """Whether queries and keys are normalised, each over all of their heads together."""
     has_post_norm: bool = False
     """Whether a norm stands behind the last block of a tower of tiles."""
+    has_merger_bias: bool = True
+    """Whether the products behind a tower of tiles have biases."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
 

@@ -8,6 +8,7 @@ tower here lets a view attend to another. Knows no families and no files.
 """
 
 import hashlib
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.engine.config import ProcessorConfig
-from vlmcli.engine.geometry import ImageGeometry
+from vlmcli.engine.geometry import ImageGeometry, Mosaic
 from vlmcli.engine.preprocess import resize
 from vlmcli.engine.request import ImageInput, PlaceholderRange
 
@@ -30,11 +31,21 @@ class View:
         pixels: uint8, (H, W, 3) RGB or (H, W) grey, of the size that is encoded.
         num_tokens: that come out of it.
         grid: (frames, rows, columns) of those tokens for M-RoPE; None for 1-D positions.
+        mosaic: how tiles that lie below each other in `pixels` become one picture.
     """
 
     pixels: Pixels
     num_tokens: int
     grid: tuple[int, int, int] | None = None
+    mosaic: Mosaic | None = None
+
+    def image(self) -> ImageInput:
+        """The view under the name of its content."""
+        digest = picture_digest(self.pixels)
+        if self.mosaic is not None:
+            numbers = (*self.mosaic.tiles, *self.mosaic.kept, *self.mosaic.shape)
+            digest = hashlib.sha256(digest + struct.pack("<6q", *numbers)).digest()
+        return ImageInput(pixels=self.pixels, mm_hash=digest, mosaic=self.mosaic)
 
 
 Part = View | str
@@ -97,7 +108,7 @@ def lay_out(
         if isinstance(part, str):
             token_ids += encode(part)
             continue
-        images.append(ImageInput(pixels=part.pixels, mm_hash=picture_digest(part.pixels)))
+        images.append(part.image())
         placeholders.append(
             PlaceholderRange(offset=offset + len(token_ids), length=part.num_tokens, grid=part.grid)
         )

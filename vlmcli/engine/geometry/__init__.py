@@ -11,9 +11,10 @@ from vlmcli.engine.geometry.anyres import (
     LlavaOneVisionConfig,
     PixtralConfig,
     llava_onevision,
+    llava_onevision_mosaic,
     pixtral,
 )
-from vlmcli.engine.geometry.base import ImageGeometry, Measure
+from vlmcli.engine.geometry.base import ImageGeometry, Measure, Mosaic
 from vlmcli.engine.geometry.families import (
     QWEN3_VL,
     idefics3_config,
@@ -71,6 +72,7 @@ __all__ = [
     "ImageGeometry",
     "LlavaOneVisionConfig",
     "Measure",
+    "Mosaic",
     "PixtralConfig",
     "SmartResizeConfig",
     "TileConfig",
@@ -84,6 +86,7 @@ __all__ = [
     "internvl",
     "llava_onevision",
     "llava_onevision_config",
+    "llava_onevision_mosaic",
     "measure_for",
     "paddleocr_vl",
     "pixtral",

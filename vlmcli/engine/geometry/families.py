@@ -154,9 +154,11 @@ def llava_onevision_config(config: Config, preprocessor: Config) -> LlavaOneVisi
     tile = _side(vision.get("image_size", LLAVA_ONEVISION.tile_size))
     pinpoints = preprocessor.get("image_grid_pinpoints") or config.get("image_grid_pinpoints")
     strategy = str(config.get("vision_aspect_ratio", "anyres_max_9"))
+    patch = _side(vision.get("patch_size", LLAVA_ONEVISION.patch_size))
     return LlavaOneVisionConfig(
         tile_size=tile,
-        side=tile // _side(vision.get("patch_size", 14)),
+        patch_size=patch,
+        side=tile // patch,
         max_tiles=int(strategy.rsplit("_", 1)[-1]),
         pinpoints=tuple((int(h), int(w)) for h, w in pinpoints)
         if pinpoints

@@ -7,10 +7,10 @@ for, so that listing the families costs no torch.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from vlmcli.engine.config import ModelConfig, ProcessorConfig
-from vlmcli.engine.geometry import ImageGeometry
+from vlmcli.engine.geometry import ImageGeometry, Mosaic
 from vlmcli.engine.views import Part, Pixels, whole
 from vlmcli.errors import ModelError
 
@@ -35,6 +35,14 @@ class Model(Protocol):
 
     def logits(self, hidden: "Tensor") -> "Tensor":
         """Hidden states to float32 logits."""
+
+
+@runtime_checkable
+class Assembler(Protocol):
+    """A model of a family whose tiles become one picture behind the encoder."""
+
+    def assemble(self, tokens: "Tensor", mosaic: Mosaic) -> "Tensor":
+        """Tokens of a picture's tiles, one tile behind the other, to those of the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class Family:
 _MODULES = {
     "idefics3": ("idefics3", "Idefics3", "Idefics3, Granite-Docling-258M, SmolDocling"),
     "internvl": ("internvl", "InternVL", "InternVL3, InternVL3.5 (-hf)"),
+    "llava_onevision": ("llava_onevision", "LlavaOneVision", "LLaVA-OneVision"),
     "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
     "lighton_ocr": ("lighton_ocr", "LightOnOcr", "LightOnOCR-1B"),
