@@ -64,6 +64,21 @@ def test_names_as_in_memory(tmp_path, kind):
     assert torch.equal(logits_of(path), before)
 
 
+def test_names_of_published_llava_onevision_weights(tmp_path):
+    """transformers 4 had one level more in the tower, and kept the head behind it."""
+    path = write_tiled_checkpoint(tmp_path, "llava_onevision")
+    before = logits_of(path)
+    head = {"vision_tower.head.probe": torch.ones(1, 1, 48)}
+    rewrite(
+        path,
+        lambda w: {
+            key.replace("vision_tower.", "vision_tower.vision_model."): value
+            for key, value in (w | head).items()
+        },
+    )
+    assert torch.equal(logits_of(path), before)
+
+
 @kinds
 def test_tied_head(tmp_path, kind):
     path = write_tiled_checkpoint(tmp_path, kind, tied=True)

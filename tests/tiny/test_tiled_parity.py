@@ -81,3 +81,17 @@ def test_chunks_across_tile_borders(sides, step):
     )
     theirs = reference_logits(kind, reference, parts, prompt.ids)
     assert_close(torch.cat(pieces), theirs)
+
+
+def test_some_mosaics_are_cut_and_some_are_shrunk(sides):
+    """What the prompts above must contain for LLaVA-OneVision to be covered by them."""
+    kind, _, runner = sides
+    images = [image for parts in prompts() for image in tiled_prompt(runner, parts).pictures]
+    mosaics = [image.mosaic for image in images if image.mosaic is not None]
+    side = runner.model_config.vision.tile_side
+    assert bool(mosaics) == (kind == "llava_onevision")
+    if mosaics:
+        assert any(mosaic.shape != mosaic.kept for mosaic in mosaics)
+        assert any(mosaic.shape == mosaic.kept for mosaic in mosaics)
+        whole = [tuple(side * n for n in mosaic.tiles) for mosaic in mosaics]
+        assert any(mosaic.kept != size for mosaic, size in zip(mosaics, whole, strict=True))

@@ -109,7 +109,7 @@ KINDS = {
         make_processor=LlavaOnevisionImageProcessorPil,
         text={"model_type": "qwen2"},
         vision={"model_type": "siglip_vision_model", "image_size": 60, "vision_use_head": False},
-        config={"image_grid_pinpoints": _PINPOINTS, "vision_aspect_ratio": "anyres_max_4"},
+        config={"image_grid_pinpoints": _PINPOINTS, "vision_aspect_ratio": "anyres_max_2"},
         processor={"size": {"height": 60, "width": 60}, "image_grid_pinpoints": _PINPOINTS},
         image_token_key="image_token_index",
     ),
