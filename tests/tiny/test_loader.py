@@ -98,6 +98,15 @@ def test_tied_head_ignores_a_stored_copy(tmp_path):
     assert torch.equal(logits_of(path), before)
 
 
+def test_a_head_of_its_own_counts_more_than_a_config_that_says_tied(tmp_path):
+    path = write_checkpoint(tmp_path / "model", "merge2_patch14")
+    before = logits_of(path)
+    config = json.loads((path / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (path / "config.json").write_text(json.dumps(config))
+    assert torch.equal(logits_of(path), before)
+
+
 def test_half_precision_weights_run_in_float32(path):
     rewrite(path, lambda w: {key: value.half() for key, value in w.items()})
     runner = load_runner(path)

@@ -205,8 +205,10 @@ def random_picture(rng: np.random.Generator, height: int, width: int, *, grey: b
     return (noise + ramp).astype(np.uint8)
 
 
-def as_input(pixels: np.ndarray) -> ImageInput:
-    """A picture for our encoder."""
+def as_input(pixels: np.ndarray | ImageInput) -> ImageInput:
+    """A picture for our encoder; what is ready already stays as it is."""
+    if isinstance(pixels, ImageInput):
+        return pixels
     digest = hashlib.sha256(pixels.tobytes() + repr(pixels.shape).encode()).digest()
     return ImageInput(pixels=pixels, mm_hash=digest)
 
@@ -216,7 +218,7 @@ class Prompt:
     """Token ids with expanded placeholders, and the pictures behind them."""
 
     ids: list[int]
-    pictures: tuple[np.ndarray, ...]
+    pictures: tuple[np.ndarray | ImageInput, ...]
     placeholders: tuple[PlaceholderRange, ...]
 
 

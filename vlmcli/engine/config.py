@@ -10,11 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
+from vlmcli.engine.geometry import (
+    Idefics2Config,
+    Idefics3Config,
+    LlavaOneVisionConfig,
+    PixtralConfig,
+    SmartResizeConfig,
+    TileConfig,
+)
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Geometry = (
+    SmartResizeConfig
+    | PixtralConfig
+    | TileConfig
+    | Idefics2Config
+    | Idefics3Config
+    | LlavaOneVisionConfig
+)
 KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 BlockKind = Literal["vision", "text"]
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
@@ -163,6 +178,8 @@ class VisionConfig:
     norm: Literal["layer", "rms"] = "layer"
     has_block_bias: bool = True
     """Whether the products in the blocks have biases."""
+    has_qkv_bias: bool = True
+    """Whether queries, keys and values have them too, where the other products do."""
     has_split_qkv: bool = False
     """Whether the checkpoint names queries, keys and values separately."""
     has_axis_frequencies: bool = False
@@ -184,6 +201,12 @@ class VisionConfig:
     """Whether a norm stands between the last block and the merger."""
     merger_norm_eps: float | None = None
     """Of the merger's norm, where it is not `norm_eps`."""
+    tile_side: int = 0
+    """Patches along the side of a tile, where every image is a square of one size; 0 where not."""
+    has_wide_qk_norm: bool = False
+    """Whether queries and keys are normalised, each over all of their heads together."""
+    has_merger_bias: bool = True
+    """Whether the products behind a tower of tiles have biases."""
     deepstack_layers: tuple[int, ...] = ()
     """Layers whose output also reaches the decoder, added after its first layers in turn."""
     resampler: ResamplerConfig | None = None
@@ -211,17 +234,21 @@ class VisionConfig:
 class ProcessorConfig:
     """How pixels become patches: `preprocessor_config.json`. Mean and std are per channel."""
 
-    geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
+    geometry: Geometry
     rescale_factor: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     resample: int
     """Pillow's number of the resampling filter; 3 is bicubic."""
+    tile_cell_size: int = 1
+    """Of a tiled family: patches along the side of what becomes one token."""
 
     @property
     def cell_size(self) -> int:
         """Patches along the side of the cells in whose order patches are sent; 1 for rows."""
-        return self.geometry.merge_size if isinstance(self.geometry, SmartResizeConfig) else 1
+        if isinstance(self.geometry, SmartResizeConfig):
+            return self.geometry.merge_size
+        return self.tile_cell_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

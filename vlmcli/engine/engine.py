@@ -202,6 +202,9 @@ class Engine:
     def stats(self) -> dict[str, float]:
         """Counters since the start and the state of the pools, by name.
 
+        `images_reused` counts how often an image was shown without being encoded for it; every tile
+        of a tiled family is an image.
+
         Of every draft source that finished requests had: `drafts.<name>.guessed` and `.right`
         (output tokens foreseen, and rightly), `.drafted` and `.accepted` (tokens verified, and
         kept).
@@ -213,6 +216,7 @@ class Engine:
             "swapped_out": self._scheduler.swap.num_out,
             "swapped_back": self._scheduler.swap.num_back,
             "images_encoded": embeddings.num_misses,
+            "images_reused": max(0, self._scheduler.num_images_shown - embeddings.num_misses),
             "embedding_hits": embeddings.num_hits,
             "embedding_bytes": embeddings.num_bytes,
             "vision_cache_bytes": blocks.cache.num_bytes,

@@ -28,6 +28,7 @@ _FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 _BATCH_BYTES = 64 << 20
 """Tensors that are read before their file is closed and mapped anew: pages of a mapped file count
 as resident memory, and a file as large as the model must not stand beside the model."""
+_STRIP_ROWS = 4096
 _MAX_NAMED = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -92,6 +93,7 @@ def load_model(
             the wrong shape, or not floating point; it names them.
     """
     family = find_family(config.model_type)
+    config = _head_as_stored(config, _scan(_weight_files(path), family.canonical_name))
     with _building(dtype, device):
         model = family.build(config, ops, adjacent=ops.has_adjacent_rotary(dtype, device.type))
     assert isinstance(model, nn.Module)
@@ -146,6 +148,31 @@ def load_draft_head(
             head = SlotHead(hidden_size, vocab_size, max(1, num_slots))
     _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), [file], lambda name: name, ())
     return head
+
+
+def _head_as_stored(config: ModelConfig, entries: Mapping[str, _Entry]) -> ModelConfig:
+    """The config, untied where it says tied and the file has a head unlike the embedding.
+
+    transformers 5 does the same: some published configs leave the key out, and the default of
+    their class is not what their weights are.
+    """
+    head, embedding = entries.get("lm_head.weight"), entries.get("model.embed_tokens.weight")
+    if not config.text.tie_word_embeddings or head is None or embedding is None:
+        return config
+    if head.shape == embedding.shape and _are_equal(head, embedding):
+        return config
+    return replace(config, text=replace(config.text, tie_word_embeddings=False))
+
+
+def _are_equal(one: _Entry, other: _Entry) -> bool:
+    """Whether two matrices of one shape hold the same numbers; read in strips."""
+    with _open(one.file) as first, _open(other.file) as second:
+        ours, theirs = first.get_slice(one.name), second.get_slice(other.name)
+        strips = range(0, one.shape[0], _STRIP_ROWS)
+        return all(
+            torch.equal(ours[start : start + _STRIP_ROWS], theirs[start : start + _STRIP_ROWS])
+            for start in strips
+        )
 
 
 def _ignored(config: ModelConfig) -> tuple[str, ...]:

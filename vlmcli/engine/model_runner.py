@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
+from vlmcli.engine.geometry import Mosaic
 from vlmcli.engine.graph import DecodeInputs, GraphRunner
 from vlmcli.engine.kv_cache import KVCache, SavedBlock, bytes_per_block
 from vlmcli.engine.loader import (
@@ -26,7 +27,7 @@ from vlmcli.engine.loader import (
 )
 from vlmcli.engine.models.decoder import StepInputs
 from vlmcli.engine.models.draft_head import DraftHead
-from vlmcli.engine.models.registry import Model
+from vlmcli.engine.models.registry import Assembler, Model
 from vlmcli.engine.preprocess import pack
 from vlmcli.engine.request import ImageInput
 from vlmcli.engine.transfers import Transfers
@@ -162,7 +163,7 @@ class ModelRunner:
             token_grid = self.model_config.vision.token_grid
             lengths = [math.prod(token_grid(grid)) for grid in grids]
             for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
-                out[i] = piece
+                out[i] = self._assembled(piece, images[i].mosaic)
         return [piece for piece in out if piece is not None]
 
     @torch.inference_mode()
@@ -215,6 +216,12 @@ class ModelRunner:
             deepstack=deepstack,
         )
         return self.model.logits(self.model(step, self.cache))
+
+    def _assembled(self, tokens: Tensor, mosaic: Mosaic | None) -> Tensor:
+        if mosaic is None:
+            return tokens
+        assert isinstance(self.model, Assembler), "no mosaic without a model that makes them"
+        return self.model.assemble(tokens, mosaic)
 
     def _is_decode(self, batch: BatchInput) -> bool:
         """One row per sequence, all logits wanted, no images, and a bucket that holds them."""

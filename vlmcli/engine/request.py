@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.engine.geometry import Mosaic
 from vlmcli.errors import PageError
 
 FinishReason = Literal["stop", "length", "aborted"]
@@ -63,6 +64,8 @@ class ImageInput:
         pixels: uint8, (H, W) grey or (H, W, 3) RGB, before normalisation.
         mm_hash: SHA-256 digest, 32 bytes, over decoded pixels, mode and size. Two images with equal
             digests are taken for the same image everywhere in the engine.
+        mosaic: how the tokens of tiles that lie below each other in `pixels` become one picture;
+            None where the encoder's tokens are the image's. The digest covers it.
 
     Raises:
         ValueError: the digest is not 32 bytes long.
@@ -70,6 +73,7 @@ class ImageInput:
 
     pixels: npt.NDArray[np.uint8]
     mm_hash: bytes
+    mosaic: Mosaic | None = None
 
     def __post_init__(self) -> None:
         if len(self.mm_hash) != DIGEST_BYTES:

@@ -61,6 +61,8 @@ class Scheduler:
         self.embeddings = embeddings
         self.swap = swap
         self.num_preemptions = 0
+        self.num_images_shown = 0
+        """Images whose tokens were computed, or found computed already."""
         self._embedding_bytes = embedding_bytes
         self._overhead_rows = overhead_rows
         self._on_open = on_open
@@ -136,7 +138,7 @@ class Scheduler:
         """
         sequence = item.sequence
         sequence.num_computed_tokens = item.start + item.num_tokens + min(num_accepted, len(tokens))
-        self._release_images(sequence, bisect_right(sequence.image_ends, item.start - 1))
+        self._release_images(sequence, item.start)
         if tokens:
             sequence.append(tokens, logprobs)
             sequence.num_computed_tokens = min(
@@ -304,10 +306,12 @@ class Scheduler:
             self.embeddings.pin(image.mm_hash, sequence.request_id)
         return sequence.num_tokens
 
-    def _release_images(self, sequence: Sequence, first: int = 0) -> None:
-        """Let go of images whose tokens are all computed, from number `first` on."""
-        last = bisect_right(sequence.image_ends, sequence.num_computed_tokens)
-        for image in sequence.request.images[first:last]:
+    def _release_images(self, sequence: Sequence, start: int = 0) -> None:
+        """Let go of images whose tokens are all computed, the last of them since token `start`."""
+        ends = sequence.image_ends
+        last = bisect_right(ends, sequence.num_computed_tokens)
+        self.num_images_shown += last - bisect_right(ends, start)
+        for image in sequence.request.images[bisect_right(ends, start - 1) : last]:
             self.embeddings.unpin(image.mm_hash, sequence.request_id)
 
     def _grow(self, sequence: Sequence) -> bool:

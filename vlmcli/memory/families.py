@@ -190,6 +190,7 @@ def _internvl(config: Config, hidden: int) -> Vision:
     positions = (image // patch) ** 2 + 1
     shuffled = int(width / float(config.get("downsample_ratio", 0.5)) ** 2)
     is_qk_normed = vision.get("use_qk_norm", vision.get("qk_normalization", False))
+    has_post_norm = not vision.get("use_mean_pooling", True)
     tower = TowerFacts(
         num_layers=int(vision.get("num_hidden_layers", 24)),
         hidden_size=width,
@@ -198,7 +199,10 @@ def _internvl(config: Config, hidden: int) -> Vision:
         patch_values=3 * patch * patch,
         has_qkv_bias=bool(vision.get("attention_bias", vision.get("qkv_bias", False))),
         extra_per_layer=2 * width + (2 * width if is_qk_normed else 0),
-        extra=linear(3 * patch * patch, width, bias=True) + (positions + 1) * width,
+        has_norm_bias=vision.get("norm_type", "layer_norm") != "rms_norm",
+        extra=linear(3 * patch * patch, width, bias=True)
+        + (positions + 1) * width
+        + (norm(width, bias=True) if has_post_norm else 0),
     )
     mlp = linear(shuffled, hidden, bias=True) + linear(hidden, hidden, bias=True)
     return (tower,), norm(shuffled, bias=True) + mlp, 0

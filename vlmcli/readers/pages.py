@@ -6,7 +6,6 @@ picture is encoded once, and the engine shares the KV blocks of what they have i
 pages of a job are not looked for here, that is the pipeline's reuse layer.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,14 +14,8 @@ import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.registry import find_family
-from vlmcli.engine.preprocess import fit
-from vlmcli.engine.request import (
-    DraftSource,
-    ImageInput,
-    PlaceholderRange,
-    Request,
-    SamplingParams,
-)
+from vlmcli.engine.request import DraftSource, Request, SamplingParams
+from vlmcli.engine.views import LaidOut, lay_out
 from vlmcli.errors import PageError, UsageError
 from vlmcli.readers.drafts import page_drafts
 from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
@@ -154,7 +147,8 @@ class PageReader:
 
 def page_instruction(engine: Engine) -> str:
     """What asks for the text of a page: the words that the model was trained on, if any."""
-    return find_family(engine.model_config.model_type).chat.instruction or INSTRUCTION
+    family = find_family(engine.model_config.model_type)
+    return family.chat_for(engine.encode).instruction or INSTRUCTION
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:
@@ -164,7 +158,8 @@ def prompt_ending(engine: Engine, instruction: str) -> list[int]:
         UsageError: the instruction holds the mark that stands for a picture.
     """
     family = find_family(engine.model_config.model_type)
-    tokens = engine.encode(family.chat.after.format(question=instruction))
+    chat = family.chat_for(engine.encode)
+    tokens = engine.encode(chat.after.format(question=instruction))
     if engine.model_config.image_token_id in tokens:
         raise UsageError(f"a question holds the mark of a picture: {instruction!r}")
     return tokens
@@ -191,24 +186,20 @@ def page_requests(
         PageError: the model cannot take a picture of this size.
     """
     config = engine.model_config
-    height, width = picture.shape[:2]
     family = find_family(config.model_type)
-    geometry = family.geometry(width, height, config.processor)
-    pixels = fit(picture, geometry, config.processor)
-    before = engine.encode(family.chat.before)
-    image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
-    placeholder = PlaceholderRange(
+    before = engine.encode(family.chat_for(engine.encode).before)
+    laid_out = lay_out(
+        family.parts(picture, config),
+        engine.encode,
+        image_token_id=config.image_token_id,
         offset=len(before),
-        length=geometry.num_tokens,
-        grid=config.vision.token_grid(geometry.grid_thw),
     )
     for ending in endings:
-        prompt = [*before, *[config.image_token_id] * geometry.num_tokens, *ending]
+        prompt = [*before, *laid_out.token_ids, *ending]
         room = config.text.max_position_embeddings - len(prompt)
         yield _PageRequest(
             prompt=prompt,
-            image=image,
-            placeholder=placeholder,
+            picture=laid_out,
             max_tokens=max(1, min(max_tokens, room)),
             drafts=drafts,
         )
@@ -221,12 +212,11 @@ class _PageRequest:
         self,
         *,
         prompt: list[int],
-        image: ImageInput,
-        placeholder: PlaceholderRange,
+        picture: LaidOut,
         max_tokens: int,
         drafts: tuple[DraftSource, ...],
     ) -> None:
-        self._prompt, self._image, self._placeholder = prompt, image, placeholder
+        self._prompt, self._picture = prompt, picture
         self._max_tokens = max_tokens
         self._drafts = drafts
 
@@ -234,8 +224,8 @@ class _PageRequest:
         return Request(
             request_id=request_id,
             prompt_token_ids=self._prompt,
-            images=(self._image,),
-            placeholders=(self._placeholder,),
+            images=self._picture.images,
+            placeholders=self._picture.placeholders,
             sampling=SamplingParams(
                 max_tokens=self._max_tokens, temperature=temperature, seed=seed
             ),
@@ -276,11 +266,3 @@ def _seconds(answers: Sequence[Answer]) -> Seconds:
     for answer in answers:
         total = add_seconds(total, answer.seconds)
     return total
-
-
-def picture_digest(pixels: Pixels) -> bytes:
-    """SHA-256 over mode, size and pixels of an RGB or grey picture: 32 bytes."""
-    mode = "L" if pixels.ndim == 2 else "RGB"
-    digest = hashlib.sha256(f"{mode} {pixels.shape[1]} {pixels.shape[0]}\0".encode())
-    digest.update(np.ascontiguousarray(pixels).data)
-    return digest.digest()

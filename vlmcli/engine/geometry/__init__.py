@@ -11,14 +11,18 @@ from vlmcli.engine.geometry.anyres import (
     LlavaOneVisionConfig,
     PixtralConfig,
     llava_onevision,
+    llava_onevision_mosaic,
     pixtral,
 )
-from vlmcli.engine.geometry.base import ImageGeometry, Measure
+from vlmcli.engine.geometry.base import ImageGeometry, Measure, Mosaic
 from vlmcli.engine.geometry.families import (
     QWEN3_VL,
     idefics2_config,
+    idefics3_config,
+    llava_onevision_config,
     measure_for,
     smart_resize_config,
+    tile_config,
 )
 from vlmcli.engine.geometry.resampled import IDEFICS2, Idefics2Config, idefics2
 from vlmcli.engine.geometry.smart_resize import (
@@ -46,6 +50,7 @@ from vlmcli.engine.geometry.tiles import (
     deepseek_ocr2,
     granite_docling,
     idefics3,
+    idefics3_resized,
     internvl,
 )
 
@@ -71,6 +76,7 @@ __all__ = [
     "ImageGeometry",
     "LlavaOneVisionConfig",
     "Measure",
+    "Mosaic",
     "PixtralConfig",
     "SmartResizeConfig",
     "TileConfig",
@@ -81,12 +87,17 @@ __all__ = [
     "idefics2",
     "idefics2_config",
     "idefics3",
+    "idefics3_config",
+    "idefics3_resized",
     "internvl",
     "llava_onevision",
+    "llava_onevision_config",
+    "llava_onevision_mosaic",
     "measure_for",
     "paddleocr_vl",
     "pixtral",
     "qwen2_vl",
     "smart_resize",
     "smart_resize_config",
+    "tile_config",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from vlmcli.engine.geometry.base import ImageGeometry
+from vlmcli.engine.geometry.base import ImageGeometry, Mosaic
 from vlmcli.errors import PageError
 
 _ONEVISION_SIDES = tuple(384 * n for n in range(1, 7))
@@ -20,8 +20,9 @@ class LlavaOneVisionConfig:
     """One of the `pinpoints` (height, width), in tiles, and a base tile of the whole picture."""
 
     tile_size: int = 384
+    patch_size: int = 14
     side: int = 27
-    """Patches and tokens along one side of a tile."""
+    """Patches and tokens along one side of a tile, which may be a few pixels larger than they."""
     max_tiles: int = 9
     """The `N` of `anyres_max_N`: more tokens than that many tiles hold are interpolated away."""
     pinpoints: Sequence[tuple[int, int]] = tuple(product(_ONEVISION_SIDES, _ONEVISION_SIDES))
@@ -48,13 +49,29 @@ LIGHTON_OCR = PixtralConfig(align=14, has_breaks=False)
 def llava_onevision(
     width: int, height: int, config: LlavaOneVisionConfig = LLAVA_ONEVISION
 ) -> ImageGeometry:
-    """LLaVA-OneVision on one picture: padding is cut off, and a learned break ends each row."""
+    """LLaVA-OneVision on one picture: a base tile of the whole, and the mosaic of its tiles."""
+    mosaic = llava_onevision_mosaic(width, height, config)
+    tile_rows, tile_columns = mosaic.tiles
+    tiles = tile_rows * tile_columns + 1
+    return ImageGeometry(
+        width=tile_columns * config.tile_size,
+        height=tile_rows * config.tile_size,
+        grid_thw=(tiles, config.side, config.side),
+        num_patches=tiles * config.side**2,
+        num_tokens=mosaic.num_tokens + config.side**2,
+        tiles=mosaic.tiles,
+    )
+
+
+def llava_onevision_mosaic(width: int, height: int, config: LlavaOneVisionConfig) -> Mosaic:
+    """Tiles of one picture, tokens without its padding, and how far these are shrunk."""
     assert width > 0 and height > 0, "a picture has pixels"
     canvas_height, canvas_width = _best_pinpoint(width, height, config.pinpoints)
     tile_rows, tile_columns = (
         canvas_height // config.tile_size,
         canvas_width // config.tile_size,
     )
+    tiles = tile_rows, tile_columns
     rows, columns = tile_rows * config.side, tile_columns * config.side
     # Rounding to seven digits before the floor, as the model does when it cuts the padding off.
     if width / height > columns / rows:
@@ -62,17 +79,10 @@ def llava_onevision(
     else:
         columns -= (columns - int(round(width * (rows / height), 7))) // 2 * 2
     ratio = math.sqrt(rows * columns / (config.max_tiles * config.side**2))
+    shape = rows, columns
     if ratio > _SHRINK_ABOVE:
-        rows, columns = int(rows // ratio), int(columns // ratio)
-    tiles = tile_rows * tile_columns + 1
-    return ImageGeometry(
-        width=canvas_width,
-        height=canvas_height,
-        grid_thw=(tiles, config.side, config.side),
-        num_patches=tiles * config.side**2,
-        num_tokens=rows * columns + rows + config.side**2,
-        tiles=(tile_rows, tile_columns),
-    )
+        shape = int(rows // ratio), int(columns // ratio)
+    return Mosaic(tiles=tiles, kept=(rows, columns), shape=shape)
 
 
 def pixtral(width: int, height: int, config: PixtralConfig = PIXTRAL) -> ImageGeometry:

@@ -32,5 +32,22 @@ class ImageGeometry:
         return self.num_tokens + self.num_markers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mosaic:
+    """How tokens of tiles that lie side by side become one picture; (rows, columns) each."""
+
+    tiles: tuple[int, int]
+    kept: tuple[int, int]
+    """Tokens that are left when as many are cut off one edge as off the opposite one."""
+    shape: tuple[int, int]
+    """Tokens after resampling; those kept where nothing is resampled."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt positions, a learned break behind each row counted."""
+        rows, columns = self.shape
+        return rows * (columns + 1)
+
+
 Measure = Callable[[int, int], ImageGeometry]
 """(width, height) of a picture in pixels → its patches and tokens."""

@@ -98,39 +98,35 @@ def _grid(
     return build
 
 
-def _internvl(config: Config, preprocessor: Config) -> Measure:
+def tile_config(config: Config, preprocessor: Config) -> TileConfig:
+    """InternVL's tiles; the tower's own picture size where the processor names none."""
     vision = config.get("vision_config") or {}
     patch = _side(vision.get("patch_size", 14))
     size = preprocessor.get("size")
     tile = _side(size["height"]) if isinstance(size, Mapping) and "height" in size else None
     tile = tile or _side(config.get("force_image_size") or vision.get("image_size", 448))
     ratio = float(config.get("downsample_ratio", 0.5))
-    return partial(
-        internvl,
-        config=TileConfig(
-            tile_size=tile,
-            patch_size=patch,
-            min_tiles=int(preprocessor.get("min_patches", config.get("min_dynamic_patch", 1))),
-            max_tiles=int(preprocessor.get("max_patches", config.get("max_dynamic_patch", 12))),
-            tokens_per_tile=int((tile // patch) ** 2 * ratio**2),
-        ),
+    return TileConfig(
+        tile_size=tile,
+        patch_size=patch,
+        min_tiles=int(preprocessor.get("min_patches", config.get("min_dynamic_patch", 1))),
+        max_tiles=int(preprocessor.get("max_patches", config.get("max_dynamic_patch", 12))),
+        tokens_per_tile=int((tile // patch) ** 2 * ratio**2),
     )
 
 
-def _idefics3(config: Config, preprocessor: Config) -> Measure:
+def idefics3_config(config: Config, preprocessor: Config) -> Idefics3Config:
+    """Tiles of Idefics3 and SmolVLM."""
     vision = config.get("vision_config") or {}
     size = preprocessor.get("size") or {}
     tile = (preprocessor.get("max_image_size") or {}).get("longest_edge")
     defaults = Idefics3Config()
-    return partial(
-        idefics3,
-        config=Idefics3Config(
-            longest_edge=int(size.get("longest_edge", defaults.longest_edge)),
-            tile_size=int(tile or defaults.tile_size),
-            patch_size=_side(vision.get("patch_size", defaults.patch_size)),
-            scale_factor=int(config.get("scale_factor", 2)),
-            do_image_splitting=bool(preprocessor.get("do_image_splitting", True)),
-        ),
+    return Idefics3Config(
+        longest_edge=int(size.get("longest_edge", defaults.longest_edge)),
+        tile_size=int(tile or defaults.tile_size),
+        patch_size=_side(vision.get("patch_size", 32)),
+        scale_factor=int(config.get("scale_factor", 2)),
+        do_image_splitting=bool(preprocessor.get("do_image_splitting", True)),
     )
 
 
@@ -179,21 +175,21 @@ def _granite_docling(config: Config, preprocessor: Config) -> Measure:
     )
 
 
-def _llava_onevision(config: Config, preprocessor: Config) -> Measure:
+def llava_onevision_config(config: Config, preprocessor: Config) -> LlavaOneVisionConfig:
+    """LLaVA-OneVision's canvases and the most tokens that it keeps of one."""
     vision = config.get("vision_config") or {}
     tile = _side(vision.get("image_size", LLAVA_ONEVISION.tile_size))
     pinpoints = preprocessor.get("image_grid_pinpoints") or config.get("image_grid_pinpoints")
     strategy = str(config.get("vision_aspect_ratio", "anyres_max_9"))
-    return partial(
-        llava_onevision,
-        config=LlavaOneVisionConfig(
-            tile_size=tile,
-            side=tile // _side(vision.get("patch_size", 14)),
-            max_tiles=int(strategy.rsplit("_", 1)[-1]),
-            pinpoints=tuple((int(h), int(w)) for h, w in pinpoints)
-            if pinpoints
-            else LLAVA_ONEVISION.pinpoints,
-        ),
+    patch = _side(vision.get("patch_size", LLAVA_ONEVISION.patch_size))
+    return LlavaOneVisionConfig(
+        tile_size=tile,
+        patch_size=patch,
+        side=tile // patch,
+        max_tiles=int(strategy.rsplit("_", 1)[-1]),
+        pinpoints=tuple((int(h), int(w)) for h, w in pinpoints)
+        if pinpoints
+        else LLAVA_ONEVISION.pinpoints,
     )
 
 
@@ -236,6 +232,18 @@ def _side(value: Any) -> int:
     return int(value[0] if isinstance(value, list | tuple) else value)
 
 
+def _tiled(config: Config, preprocessor: Config) -> Measure:
+    return partial(internvl, config=tile_config(config, preprocessor))
+
+
+def _idefics3(config: Config, preprocessor: Config) -> Measure:
+    return partial(idefics3, config=idefics3_config(config, preprocessor))
+
+
+def _llava_onevision(config: Config, preprocessor: Config) -> Measure:
+    return partial(llava_onevision, config=llava_onevision_config(config, preprocessor))
+
+
 _BUILDERS: dict[str, Callable[[Config, Config], Measure]] = {
     "deepseek_ocr": _deepseek_ocr,
     "deepseek_vl_v2": _deepseek_ocr,
@@ -245,8 +253,8 @@ _BUILDERS: dict[str, Callable[[Config, Config], Measure]] = {
     "granite_docling": _granite_docling,
     "idefics2": _idefics2,
     "idefics3": _idefics3,
-    "internvl": _internvl,
-    "internvl_chat": _internvl,
+    "internvl": _tiled,
+    "internvl_chat": _tiled,
     "lighton_ocr": _pixtral,
     "llava_onevision": _llava_onevision,
     "mistral3": _pixtral,

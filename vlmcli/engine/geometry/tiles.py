@@ -161,7 +161,8 @@ def idefics3(width: int, height: int, config: Idefics3Config = IDEFICS3) -> Imag
     )
 
 
-def _idefics3_grid(width: int, height: int, config: Idefics3Config) -> tuple[int, int]:
+def idefics3_resized(width: int, height: int, config: Idefics3Config) -> tuple[int, int]:
+    """(width, height) of the whole picture before it is stretched to whole tiles."""
     assert width > 0 and height > 0, "a picture has pixels"
     # The same divisions in the same order as the processor: the last bit decides at tile borders.
     aspect = width / height
@@ -177,9 +178,16 @@ def _idefics3_grid(width: int, height: int, config: Idefics3Config) -> tuple[int
         aspect = long / short if is_wide else short / long
         long = _IDEFICS3_MAX_SIDE
         short = max(other(long), 1)
-    aspect = long / short if is_wide else short / long
-    num_long = math.ceil(long / config.tile_size)
-    num_short = math.ceil(other(num_long * config.tile_size) / config.tile_size)
+    return (long, short) if is_wide else (short, long)
+
+
+def _idefics3_grid(width: int, height: int, config: Idefics3Config) -> tuple[int, int]:
+    is_wide = width >= height
+    width, height = idefics3_resized(width, height, config)
+    aspect = width / height
+    num_long = math.ceil((width if is_wide else height) / config.tile_size)
+    long = num_long * config.tile_size
+    num_short = math.ceil(int(long / aspect if is_wide else long * aspect) / config.tile_size)
     return (num_short, num_long) if is_wide else (num_long, num_short)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vlmcli.engine.config import ProcessorConfig, RopeConfig, VisionConfig
-from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
+from vlmcli.engine.config import Geometry, ProcessorConfig, RopeConfig, VisionConfig
+from vlmcli.engine.geometry import SmartResizeConfig
 from vlmcli.errors import ModelError
 
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -106,7 +106,7 @@ def parse_processor(
 
 
 def parse_pixels(
-    raw: dict[str, Any], geometry: SmartResizeConfig | PixtralConfig | Idefics2Config
+    raw: dict[str, Any], geometry: Geometry, *, tile_cell_size: int = 1
 ) -> ProcessorConfig:
     """What a preprocessor_config.json says of pixel values, beside a geometry known already."""
     return ProcessorConfig(
@@ -115,4 +115,5 @@ def parse_pixels(
         image_mean=tuple(float(x) for x in raw.get("image_mean", _CLIP_MEAN)),
         image_std=tuple(float(x) for x in raw.get("image_std", _CLIP_STD)),
         resample=int(raw.get("resample", _BICUBIC)),
+        tile_cell_size=tile_cell_size,
     )

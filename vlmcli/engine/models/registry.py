@@ -4,13 +4,14 @@ Adding a family is one entry here and one file beside it. Nothing is loaded unti
 for, so that listing the families costs no torch.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from vlmcli.engine.config import ModelConfig, ProcessorConfig
-from vlmcli.engine.geometry import ImageGeometry
+from vlmcli.engine.geometry import ImageGeometry, Mosaic
+from vlmcli.engine.views import Part, Pixels, whole
 from vlmcli.errors import ModelError
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class Model(Protocol):
         """Hidden states to float32 logits."""
 
 
+@runtime_checkable
+class Assembler(Protocol):
+    """A model of a family whose tiles become one picture behind the encoder."""
+
+    def assemble(self, tokens: "Tensor", mosaic: Mosaic) -> "Tensor":
+        """Tokens of a picture's tiles, one tile behind the other, to those of the picture."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
     """A family's own format of one question about one picture: what stands around its tokens."""
@@ -57,9 +66,35 @@ class Family:
     geometry: Callable[[int, int, ProcessorConfig], ImageGeometry]
     build: "Callable[..., Model]"
     chat: ChatFormat
+    chats_by_token: Mapping[str, ChatFormat] = field(default_factory=dict)
+    """Formats of checkpoints of the same type whose tokenizer has this special token."""
+    cut: "Callable[[Pixels, ModelConfig], list[Part]] | None" = None
+    """A picture to tiles and the texts between them; None where it is one view."""
+
+    def chat_for(self, encode: Callable[[str], list[int]]) -> ChatFormat:
+        """The format that a checkpoint was trained on, by what its tokenizer knows."""
+        for token, chat in self.chats_by_token.items():
+            if len(encode(token)) == 1:
+                return chat
+        return self.chat
+
+    def parts(self, pixels: Pixels, config: ModelConfig) -> list[Part]:
+        """What stands in the prompt for a picture, uint8 (H, W, 3) RGB or (H, W) grey.
+
+        Raises:
+            PageError: the model cannot take a picture of this size.
+        """
+        if self.cut is not None:
+            return self.cut(pixels, config)
+        height, width = pixels.shape[:2]
+        geometry = self.geometry(width, height, config.processor)
+        return whole(pixels, geometry, config)
 
 
 _MODULES = {
+    "idefics3": ("idefics3", "Idefics3", "Idefics3, Granite-Docling-258M, SmolDocling"),
+    "internvl": ("internvl", "InternVL", "InternVL3, InternVL3.5 (-hf)"),
+    "llava_onevision": ("llava_onevision", "LlavaOneVision", "LLaVA-OneVision"),
     "qwen2_vl": ("qwen2_vl", "Qwen2VL", "Qwen2-VL, MinerU2.5, the built-in model"),
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL", "Qwen2.5-VL, olmOCR, Nanonets-OCR"),
     "glm_ocr": ("glm_ocr", "GlmOcr", "GLM-OCR"),
@@ -67,6 +102,7 @@ _MODULES = {
     "lighton_ocr": ("lighton_ocr", "LightOnOcr", "LightOnOCR-1B"),
     "paddleocr_vl": ("paddleocr_vl", "PaddleOcrVL", "PaddleOCR-VL"),
     "qwen3_vl": ("qwen3_vl", "Qwen3VL", "Qwen3-VL (dense)"),
+    "smolvlm": ("smolvlm", "SmolVLM", "SmolVLM, SmolVLM2"),
 }
 
 
@@ -99,5 +135,9 @@ def find_family(model_type: str) -> Family:
         canonical_name=module.canonical_name,
         geometry=module.geometry,
         chat=ChatFormat(*module.CHAT),
+        chats_by_token={
+            token: ChatFormat(*chat) for token, chat in getattr(module, "CHAT_BY_TOKEN", {}).items()
+        },
+        cut=getattr(module, "cut", None),
         build=cast("Callable[..., Model]", getattr(module, class_name)),
     )

@@ -86,6 +86,10 @@ class PatchEmbed(Layer):
         self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
 
 
+Rope = tuple[Tensor, Tensor] | None
+"""Cosines and sines of rotary positions; None for a tower without."""
+
+
 class VisionAttention(nn.Module):
     """Bidirectional self-attention within each image."""
 
@@ -104,17 +108,16 @@ class VisionAttention(nn.Module):
             values = torch.arange(2 * size, 3 * size, device="cpu")
             order = None if heads is None else torch.cat((heads, heads + size, values))
             parts = (Part("qkv", 3 * size, order),)
-        self.qkv = PackedLinear(size, parts, bias=has_bias)
+        self.qkv = PackedLinear(size, parts, bias=has_bias and config.has_qkv_bias)
         self.proj = Linear(size, size, bias=has_bias)
-        self.q_norm = self.k_norm = None
+        self.q_norm: HeadNorm | VisionRMSNorm | None = None
+        self.k_norm: HeadNorm | VisionRMSNorm | None = None
         if config.qk_norm:
             order = rotary_order(1, config.head_dim, adjacent=adjacent)
             self.q_norm = HeadNorm(config.head_dim, config.norm_eps, order)
             self.k_norm = HeadNorm(config.head_dim, config.norm_eps, order)
 
-    def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
-    ) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         query, key, value = qkv.chunk(3, dim=1)
@@ -135,6 +138,11 @@ class VisionMLP(nn.Module):
         self.activation = config.activation
         self.fc1 = Linear(config.hidden_size, config.intermediate_size)
         self.fc2 = Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, hidden] to [N, hidden]."""
+        out: Tensor = self.fc2(self.fc1.activated(x, self.activation))
+        return out
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual += mlp(x)`, in place."""
@@ -177,9 +185,7 @@ class VisionBlock(nn.Module):
             else VisionMLP(config)
         )
 
-    def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cu_seqlens: npt.NDArray[np.int32]
-    ) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
         """[N, hidden] to [N, hidden], in place; without `rope` no head turns."""
         x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
         return self.mlp.add_to(x, self.norm2(x))

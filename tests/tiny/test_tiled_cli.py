@@ -1,0 +1,65 @@
+"""`vlmcli ocr` and `vlmcli plan` with checkpoints whose pictures are cut into tiles."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from tiled_checkpoints import KINDS, tiled_config, write_tiled_checkpoint
+
+from vlmcli.engine.models.registry import find_family
+from vlmcli.engine.views import View
+
+ROOT = Path(__file__).parents[2]
+
+
+def vlmcli(folder: Path, *args: str) -> subprocess.CompletedProcess:
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    own = {"PYTHONPATH": paths, "VLMCLI_CACHE_DIR": str(folder / "store"), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "vlmcli", *args],
+        cwd=folder,
+        env=os.environ | own,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def write_page(file: Path) -> None:
+    """A small page with something on it."""
+    page = Image.new("RGB", (180, 240), "white")
+    draw = ImageDraw.Draw(page)
+    for i in range(8):
+        draw.text((12, 14 + 26 * i), f"Line {i}: {'abcdef'[: i % 6]} {i * 37}", fill="black")
+    page.save(file)
+
+
+def views_of(kind: str, file: Path) -> list:
+    config = tiled_config(kind)
+    return find_family(config.model_type).parts(np.asarray(Image.open(file)), config)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_page_is_planned_and_read(tmp_path, kind):
+    write_tiled_checkpoint(tmp_path / "tiny", kind)
+    write_page(tmp_path / "page.png")
+    done = vlmcli(tmp_path, "plan", "page.png", "--model", "./tiny", "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    plan = json.loads(done.stdout)
+    family = find_family(tiled_config(kind).model_type)
+    geometry = family.geometry(180, 240, tiled_config(kind).processor)
+    assert plan["visual_tokens"]["max"] == geometry.num_tokens
+    args = ("ocr", "page.png", "--model", "./tiny", "--max-tokens", "8", "-f", "jsonl")
+    done = vlmcli(tmp_path, *args, "--stats", "stats.json")
+    assert done.returncode == 0, done.stderr.decode()
+    (record,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (record["status"], record["page"]) == ("ok", 1)
+    assert record["tokens"]["visual"] == geometry.num_tokens
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    views = [part for part in views_of(kind, tmp_path / "page.png") if isinstance(part, View)]
+    assert stats["images_encoded"] + stats["images_reused"] == len(views) > 1
