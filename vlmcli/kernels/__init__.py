@@ -61,9 +61,14 @@ class Ops(Protocol):
         """Prepare causal attention of a ragged batch over block tables."""
 
     def plan_decode(
-        self, block_tables: "Tensor", context_lens: "Tensor", block_size: int, like: "Tensor"
+        self,
+        block_tables: "Tensor",
+        context_lens: "Tensor",
+        block_size: int,
+        like: "Tensor",
+        num_query: int = 1,
     ) -> Any:
-        """Prepare one query row per sequence, by tensor operations of fixed shape alone."""
+        """Prepare some query rows per sequence, by tensor operations of fixed shape alone."""
 
     def paged_attention(
         self,
@@ -84,6 +89,11 @@ class Ops(Protocol):
         scale: float,
     ) -> "Tensor":
         """Bidirectional attention within each of several packed sequences."""
+
+    def w8a8_linear(
+        self, x: "Tensor", weight: "Tensor", scales: "Tensor", bias: "Tensor | None"
+    ) -> "Tensor":
+        """x · Wᵀ + b with int8 weights and activations, rounded row by row."""
 
 
 def load_ops() -> Ops:
