@@ -73,7 +73,10 @@ class ModelRunner:
         device = torch.device(config.device)
         model_config = read_model_config(path)
         dtype = resolve_dtype(config.dtype, model_config, device)
-        ops = load_ops()
+        if device.type == "cuda":
+            # Triton launches its kernels on the current device, wherever the tensors are.
+            torch.cuda.set_device(device.index or 0)
+        ops = load_ops(device.type)
         model = load_model(path, model_config, ops, dtype, device)
         draft_head = load_draft_head(path, model_config, dtype, device)
         return cls(model, model_config, config, ops, draft_head)
