@@ -1,6 +1,6 @@
-"""Tests that need a CUDA device; run them alone: `python -m pytest tests/gpu`.
+"""Tests that need a CUDA device: `TRITON_INTERPRET=0 python -m pytest tests/gpu`.
 
-Together with tests/kernels they are skipped: that has Triton run its kernels on the CPU.
+With the rest of the suite they are skipped: it has Triton run its kernels on the CPU.
 """
 
 import importlib.util
@@ -20,8 +20,8 @@ def why_not() -> str | None:
         return "needs a CUDA device, and torch finds none"
     if importlib.util.find_spec("triton") is None:
         return "needs Triton"
-    if os.environ.get("TRITON_INTERPRET"):
-        return "Triton's interpreter is on: run tests/gpu alone"
+    if os.environ["TRITON_INTERPRET"] != "0":
+        return "Triton's interpreter is on: run it with TRITON_INTERPRET=0"
     return None
 
 
