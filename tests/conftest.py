@@ -2,7 +2,8 @@
 
 A suite that was started in the background of a shell script inherits SIGINT ignored, and so would
 every command that it starts. The user's store of results is neither read nor written: a test that
-found there what an earlier one has read would test nothing.
+found there what an earlier one has read would test nothing. Triton's kernels run on the CPU, under
+its interpreter, unless TRITON_INTERPRET=0 says that tests/gpu is meant.
 """
 
 import itertools
@@ -16,6 +17,8 @@ from hypothesis import settings
 settings.register_profile("vlmcli", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("vlmcli")
 _numbers = itertools.count()
+# Triton reads it when it is imported, and some libraries import it early.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

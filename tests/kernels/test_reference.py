@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paged_cases import naive_attention, paged_case
 
 from vlmcli.kernels import reference
 
@@ -13,18 +14,6 @@ FEW = settings(max_examples=40, deadline=None)
 sequences = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=7).map(
     lambda pairs: [(query, query + past) for query, past in pairs]
 )
-
-
-def naive_attention(query, key, value, scale, *, causal):
-    """float64, one sequence: [q, heads, d] over [c, kv_heads, d]."""
-    q_len, c_len = len(query), len(key)
-    repeat = query.shape[1] // key.shape[1]
-    key, value = (x.double().repeat_interleave(repeat, 1) for x in (key, value))
-    scores = torch.einsum("qhd,chd->hqc", query.double(), key) * scale
-    if causal:
-        last = torch.arange(c_len - q_len, c_len).view(-1, 1)
-        scores = scores.masked_fill(torch.arange(c_len) > last, float("-inf"))
-    return torch.einsum("hqc,chd->qhd", scores.softmax(-1), value)
 
 
 @FEW
@@ -94,28 +83,6 @@ def test_store_kv_writes_its_slots_and_nothing_else(is_real, seed):
     reference.store_kv(key, value, key_cache, value_cache, slots)
     for cache, wanted in zip((key_cache, value_cache), expected, strict=True):
         torch.testing.assert_close(cache.view(18, 2, 4), wanted, atol=0, rtol=0, equal_nan=True)
-
-
-def paged_case(lens, block_size, kv_heads, group, seed):
-    """A pool full of NaN but for the tokens of the sequences, scattered over random blocks."""
-    rng, dim = np.random.default_rng(seed), 4
-    needed = [-(-context // block_size) for _, context in lens]
-    blocks = iter(rng.permutation(sum(needed)) + 1)
-    tables = np.zeros((len(lens), max(1, *needed) + 1), np.int32)
-    shape = (sum(needed) + 1, block_size, kv_heads, dim)
-    keys, values = (torch.full(shape, float("nan")) for _ in range(2))
-    dense = []
-    for row, (_, context) in enumerate(lens):
-        tables[row, : needed[row]] = [next(blocks) for _ in range(needed[row])]
-        k, v = torch.randn(context, kv_heads, dim), torch.randn(context, kv_heads, dim)
-        for j in range(context):
-            block, offset = tables[row, j // block_size], j % block_size
-            keys[block, offset], values[block, offset] = k[j], v[j]
-        dense.append((k, v))
-    cu_seqlens = np.cumsum([0, *[query for query, _ in lens]], dtype=np.int32)
-    query = torch.randn(int(cu_seqlens[-1]), kv_heads * group, dim)
-    contexts = np.array([context for _, context in lens], np.int32)
-    return query, keys, values, tables, contexts, cu_seqlens, dense
 
 
 @settings(max_examples=150, deadline=None)

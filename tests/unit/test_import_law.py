@@ -33,7 +33,10 @@ LAW: dict[str, set[str]] = {
     "engine": {"kernels", "errors"},
     "documents": PLAIN,
     "reuse": {*PLAIN, "documents"},
-    "memory": {*PLAIN, "processors", "checkpoint", "hub", "documents", "engine.geometry"},
+    "memory": {
+        *(*PLAIN, "processors", "checkpoint", "hub", "documents"),
+        *("engine.geometry", "engine.buckets"),
+    },
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
@@ -219,7 +222,10 @@ def loaded_with(name: str) -> set[str]:
     return seen
 
 
-LIGHT = ["vlmcli.__main__", "vlmcli.pipeline", "vlmcli.page_worker", "vlmcli.engine.geometry"]
+LIGHT = [
+    *("vlmcli.__main__", "vlmcli.pipeline", "vlmcli.page_worker"),
+    *("vlmcli.engine.geometry", "vlmcli.engine.buckets"),
+]
 
 
 @pytest.mark.parametrize("name", LIGHT)

@@ -31,6 +31,8 @@ def test_terms_add_up_and_the_choice_is_the_largest_that_fits(pages, facts, sett
     assert plan.fits == (plan.peak_bytes <= cap)
     swap = min(256 << 20, plan.terms["kv"]) if settings.device == "cuda" else 0
     assert plan.budgets.swap_bytes == swap <= plan.host_bytes
+    assert plan.budgets.graph_bytes == plan.terms["graph_pool"]
+    assert (plan.budgets.graph_bytes > 0) == (settings.device == "cuda")
     assert 1 <= plan.pages_in_flight <= plan.max_pages_in_flight
     assert plan.minimum_bytes <= plan.peak_bytes
     if not plan.fits:

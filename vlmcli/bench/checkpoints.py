@@ -100,6 +100,21 @@ REUSE = Shape(
 )
 """About 210 million parameters, 0.45 of the vision tower to 1 of the decoder's layers, as in
 Qwen2-VL-2B; 600 visual tokens a page."""
+THREE_BILLION = Shape(
+    name="3b",
+    hidden_size=2048,
+    num_layers=36,
+    num_heads=16,
+    num_kv_heads=2,
+    intermediate_size=11_008,
+    vocab_size=151_936,
+    vision_width=1280,
+    vision_layers=32,
+    vision_heads=16,
+    max_pixels=3_000_000,
+    family="qwen2_5_vl",
+)
+"""Qwen2.5-VL-3B, with an output layer of its own where it is lively."""
 
 
 def write_lively(folder: Path, shape: Shape) -> Path:
@@ -109,8 +124,10 @@ def write_lively(folder: Path, shape: Shape) -> Path:
         return pool.submit(write_checkpoint, folder, shape, lively=True).result()
 
 
-def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Path:
-    """A float32 checkpoint of this shape, the same one every time; returns its directory.
+def write_checkpoint(
+    folder: Path, shape: Shape, *, lively: bool = False, dtype: torch.dtype = torch.float32
+) -> Path:
+    """A checkpoint of this shape, the same one every time; returns its directory.
 
     It repeats itself, whatever it is asked. A `lively` one answers every question otherwise, and in
     printable letters: its weights are scaled by their fan-in, its output layer is not its
@@ -123,7 +140,7 @@ def write_checkpoint(folder: Path, shape: Shape, *, lively: bool = False) -> Pat
     torch.manual_seed(0)
     config = _config(shape) | {"tie_word_embeddings": not lively}
     model = AutoModelForImageTextToText.from_config(
-        AutoConfig.for_model(shape.family, **config), dtype=torch.float32
+        AutoConfig.for_model(shape.family, **config), dtype=dtype
     )
     if lively:
         _enliven(model)

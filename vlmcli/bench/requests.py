@@ -15,13 +15,13 @@ from vlmcli.readers.pages import page_requests, prompt_ending
 
 
 def page_questions(
-    engine: Engine, num_pages: int, questions: Iterable[str], max_tokens: int
+    engine: Engine, num_pages: int, questions: Iterable[str], max_tokens: int, *, dpi: int = 72
 ) -> list[Request]:
     """Every question about every page, page by page."""
     endings = [prompt_ending(engine, question) for question in questions]
     requests = []
     for page in range(num_pages):
-        picture = np.repeat(page_picture(page, dpi=72)[:, :, None], 3, axis=2)
+        picture = np.repeat(page_picture(page, dpi=dpi)[:, :, None], 3, axis=2)
         builds = page_requests(engine, picture, endings, max_tokens=max_tokens)
         requests += [build(f"{page}.{i}", 0.0, 0) for i, build in enumerate(builds)]
     return requests

@@ -13,7 +13,7 @@ from vlmcli.options import DEFAULT_MODEL
 
 app = typer.Typer(
     help="Measure: engine against transformers, memory against page count, what reuse and drafts "
-    "save.",
+    "save, what a GPU does.",
     no_args_is_help=True,
 )
 
@@ -134,6 +134,32 @@ def reuse(
             max_tokens=max_tokens,
             threads=threads,
             say=say,
+        )
+    )
+
+
+@app.command()
+def gpu(
+    size: Annotated[
+        Literal["small", "mid", "3b"],
+        typer.Option(help="Random checkpoint: 20, 210 or 4,000 million parameters."),
+    ] = "3b",
+    pages: Annotated[int, typer.Option(min=1, help="A4 pages that are read together.")] = 16,
+    max_tokens: Annotated[int, typer.Option(min=16, help="Tokens of each page's answer.")] = 1000,
+    device: Annotated[str, typer.Option(metavar="cuda[:N]", help="The card.")] = "cuda",
+) -> None:
+    """What a GPU must prove: kernels, graphs, plan, decoding, and pages against transformers."""
+    from vlmcli.bench import checkpoints
+    from vlmcli.bench import gpu as bench
+
+    shapes = {
+        "small": checkpoints.SMALL,
+        "mid": checkpoints.REUSE,
+        "3b": checkpoints.THREE_BILLION,
+    }
+    _show(
+        lambda say: bench.run(
+            shapes[size], num_pages=pages, max_tokens=max_tokens, device=device, say=say
         )
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vlmcli.engine.buckets import DECODE_BUCKETS, VERIFY_WIDTHS
 from vlmcli.engine.geometry import (
     Idefics2Config,
     Idefics3Config,
@@ -32,7 +33,6 @@ Geometry = (
 )
 KvDtypeName = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 BlockKind = Literal["vision", "text"]
-DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,11 @@ class EngineConfig:
     """Decode batches go through padded buckets, captured on CUDA and run eagerly on the CPU. None:
     on CUDA alone, since on the CPU the padding costs time and nothing is won but the tests."""
     decode_buckets: tuple[int, ...] = DECODE_BUCKETS
+    """Numbers of sequences."""
+    verify_widths: tuple[int, ...] = VERIFY_WIDTHS
+    """Query rows of a sequence, beside one, that drafts are padded to; longer ones run eagerly."""
+    graph_bytes: int | None = None
+    """Of all captured graphs; those that do not fit are dropped. None for as many as they take."""
     num_threads: int | None = None
     """Threads of torch; None leaves them as they are."""
 
@@ -92,8 +97,9 @@ class EngineConfig:
                 raise ValueError(f"{name} must not be negative")
         if not 0 <= (self.vision_kv_bytes or 0) <= self.kv_cache_bytes:
             raise ValueError("vision_kv_bytes must be a part of kv_cache_bytes")
-        if sorted(set(self.decode_buckets)) != list(self.decode_buckets):
-            raise ValueError("decode_buckets must ascend")
+        for name in ("decode_buckets", "verify_widths"):
+            if sorted(set(getattr(self, name))) != list(getattr(self, name)):
+                raise ValueError(f"{name} must ascend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,159 +1,198 @@
-"""Decode steps through buckets of fixed size: captured CUDA graphs, or the same path run eagerly.
+"""Decode and verify steps through buckets of fixed size, each captured once and replayed.
 
-A decode batch (one query row per sequence) is padded with sequences that have no context: their
-slots are −1, their tables point to the null block, their outputs are dropped. On CUDA every bucket
-is captured once, largest first, into one memory pool. On the CPU nothing is captured, and the same
-padded path runs eagerly, so that tests walk it. Prefill and verification of drafts do not come
-here: their shapes are too many.
+A batch is written into the static inputs of its bucket. What is missing to the bucket's size is
+padding: rows with slot −1, and sequences without a context, whose attention is zero. The rows of a
+sequence are its last ones, so that a drafted sequence with few rows is padded in front. A graph
+ends at the hidden states: the product with the vocabulary follows outside of it, for real rows
+alone, and gives a tensor of its own. Prefill does not come here: its shapes are too many.
+
+Graphs hold addresses of the KV pool. They are captured twice: with a pool of nothing, before the
+real one is made, to see which of them fit; then for good, in the memory that they have already.
 """
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vlmcli.engine.batch import BatchInput
+from vlmcli.engine.buckets import Bucket, find_bucket
+from vlmcli.engine.capture import Capturer, Step
 from vlmcli.engine.kv_cache import NULL_BLOCK, KVCache
 from vlmcli.engine.models.decoder import StepInputs
 from vlmcli.engine.models.registry import Model
 from vlmcli.kernels import Ops
 
 _log = logging.getLogger(__name__)
-_WARM_UPS = 2
+_MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeInputs:
-    """One decode step on the device: S sequences, one row each."""
+class StaticInputs:
+    """Memory that all graphs read their batch from, as large as the largest bucket needs it.
 
-    input_ids: Tensor
-    """[S] int64."""
-    positions: Tensor
-    """[3, S] int64."""
-    slot_mapping: Tensor
-    """[S] int64."""
-    block_tables: Tensor
-    """[S, width] int32."""
-    context_lens: Tensor
-    """[S] int32; 0 for padding."""
+    Args:
+        num_rows: query rows of the largest bucket.
+        num_seqs: sequences of the largest bucket.
+        max_blocks: width of a block table.
+        device: where it lives.
+    """
 
-    @classmethod
-    def padding(cls, size: int, width: int, device: torch.device) -> "DecodeInputs":
-        """A batch of `size` sequences without context."""
-        return cls(
-            input_ids=torch.zeros(size, dtype=torch.int64, device=device),
-            positions=torch.zeros(3, size, dtype=torch.int64, device=device),
-            slot_mapping=torch.full((size,), -1, dtype=torch.int64, device=device),
-            block_tables=torch.full((size, width), NULL_BLOCK, dtype=torch.int32, device=device),
-            context_lens=torch.zeros(size, dtype=torch.int32, device=device),
-        )
+    def __init__(self, num_rows: int, num_seqs: int, max_blocks: int, device: torch.device) -> None:
+        def full(*shape: int, fill: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.full(shape, fill, dtype=dtype, device=device)
 
-    def write(self, other: "DecodeInputs") -> None:
-        """Take over a batch that is no larger; whatever is left over becomes padding."""
-        size, width = other.block_tables.shape
-        self.input_ids[:size].copy_(other.input_ids)
-        self.positions[:, :size].copy_(other.positions)
-        self.slot_mapping[:size].copy_(other.slot_mapping)
-        self.slot_mapping[size:].fill_(-1)
-        self.block_tables[:size, :width].copy_(other.block_tables)
-        self.block_tables[:size, width:].fill_(NULL_BLOCK)
-        self.block_tables[size:].fill_(NULL_BLOCK)
-        self.context_lens[:size].copy_(other.context_lens)
-        self.context_lens[size:].zero_()
+        self.input_ids = full(num_rows)
+        self.positions = full(3, num_rows)
+        self.slot_mapping = full(num_rows, fill=-1)
+        self.block_tables = full(num_seqs, max_blocks, fill=NULL_BLOCK, dtype=torch.int32)
+        self.context_lens = full(num_seqs, dtype=torch.int32)
+
+    def clear(self) -> None:
+        """Make everything padding."""
+        self.slot_mapping.fill_(-1)
+        self.context_lens.zero_()
+
+    def write(self, batch: BatchInput, bucket: Bucket) -> Tensor | None:
+        """Take over a batch that the bucket holds; all else becomes padding.
+
+        Returns:
+            [T] int64, where each row of the batch stands now; None where that is in order.
+        """
+        num_seqs, num_rows = len(batch.context_lens), bucket.num_rows
+        where = None
+        if bucket.num_query == 1:
+            places = np.arange(num_seqs)
+        else:
+            places = _right_aligned(batch.cu_seqlens_q, bucket.num_query)
+            where = torch.from_numpy(places).to(self.input_ids.device, non_blocking=True)
+        ids, slots = np.zeros(num_rows, np.int64), np.full(num_rows, -1, np.int64)
+        positions, lens = np.zeros((3, num_rows), np.int64), np.zeros(bucket.num_seqs, np.int32)
+        ids[places], slots[places] = batch.input_ids, batch.slot_mapping
+        positions[:, places] = batch.positions
+        lens[:num_seqs] = batch.context_lens
+        self.input_ids[:num_rows].copy_(torch.from_numpy(ids))
+        self.positions[:, :num_rows].copy_(torch.from_numpy(positions))
+        self.slot_mapping[:num_rows].copy_(torch.from_numpy(slots))
+        self.context_lens[: bucket.num_seqs].copy_(torch.from_numpy(lens))
+        # Entries beyond a context are never followed, so those of earlier batches may stay.
+        width = min(batch.block_tables.shape[1], self.block_tables.shape[1])
+        tables = torch.from_numpy(np.ascontiguousarray(batch.block_tables[:, :width]))
+        self.block_tables[:num_seqs, :width].copy_(tables)
+        return where
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Captured:
-    graph: Any
-    inputs: DecodeInputs
-    logits: Tensor
+def _right_aligned(cu_seqlens: np.ndarray, num_query: int) -> np.ndarray:
+    """[T] place of each row where every sequence has `num_query` places and fills the last ones."""
+    return np.concatenate(
+        [
+            np.arange((i + 1) * num_query - (end - start), (i + 1) * num_query)
+            for i, (start, end) in enumerate(pairwise(cu_seqlens.tolist()))
+        ]
+    )
 
 
 class GraphRunner:
-    """Runs decode steps bucket by bucket.
+    """Runs decode and verify steps bucket by bucket.
 
     Args:
         model: the loaded model.
         ops: its kernels.
-        cache: the KV pool that captured graphs will read and write.
-        buckets: batch sizes, ascending.
+        capturer: records steps.
+        buckets: from the smallest to the largest.
         max_blocks: width of a block table at most, in blocks.
+        device: where the model is.
     """
 
     def __init__(
-        self, model: Model, ops: Ops, cache: KVCache, buckets: tuple[int, ...], max_blocks: int
+        self,
+        model: Model,
+        ops: Ops,
+        capturer: Capturer,
+        buckets: tuple[Bucket, ...],
+        max_blocks: int,
+        device: torch.device,
     ) -> None:
-        self.model, self.ops, self.cache = model, ops, cache
-        self.buckets, self.max_blocks = buckets, max_blocks
-        self.device = cache.keys.device
-        self._captured: dict[int, _Captured] = {}
+        self.model, self.ops, self.capturer, self.buckets = model, ops, capturer, buckets
+        self.inputs = StaticInputs(
+            max((bucket.num_rows for bucket in buckets), default=0),
+            max((bucket.num_seqs for bucket in buckets), default=0),
+            max_blocks,
+            device,
+        )
+        self._replays: dict[Bucket, Step] = {}
 
-    def bucket_for(self, num_seqs: int) -> int | None:
-        """The smallest bucket that holds `num_seqs` sequences, None where none does."""
-        return next((size for size in self.buckets if size >= num_seqs), None)
+    def bucket_for(self, num_seqs: int, num_query: int = 1) -> Bucket | None:
+        """The smallest bucket that holds the sequences, None where none does."""
+        return find_bucket(self.buckets, num_seqs, num_query)
 
-    def capture(self) -> tuple[int, ...]:
-        """Capture all buckets, largest first; drop with a warning those that do not fit.
+    def capture(self, cache: KVCache, max_bytes: int | None = None, *, again: bool = False) -> None:
+        """Capture all buckets, largest first, and forget with a warning those that do not fit.
 
-        Returns:
-            The captured sizes; none on the CPU.
+        Args:
+            cache: the pool that the graphs will read and write.
+            max_bytes: of all graphs together; None for as many as there are.
+            again: whether the same buckets were captured before; then nothing is warmed up, and
+                the graphs of before are kept until all new ones are there, so that these find
+                their memory.
         """
-        if self.device.type != "cuda":
-            return ()
-        pool = None
-        for size in reversed(self.buckets):
+        self.inputs.clear()
+        replays: dict[Bucket, Step] = {}
+        for bucket in reversed(self.buckets):
+            step = partial(self._forward, bucket, cache)
             try:
-                self._captured[size] = self._capture(size, pool)
-            except torch.cuda.OutOfMemoryError:
-                _log.warning(
-                    "no memory for the decode graph of %d sequences; it runs eagerly", size
-                )
-                torch.cuda.empty_cache()
+                replay = self.capturer.capture(step, warm_up=not again)
+            except torch.OutOfMemoryError:
+                _log.warning("no memory for the graph of %s rows; it runs eagerly", bucket)
                 continue
-            pool = self._captured[size].graph.pool()
-        return tuple(sorted(self._captured))
+            replays[bucket] = replay
+            if max_bytes is not None and self.capturer.num_bytes() > max_bytes:
+                del replays[bucket], replay
+                _log.warning(
+                    "the graph of %s rows does not fit into %.1f MiB; it runs eagerly",
+                    bucket,
+                    max_bytes / _MIB,
+                )
+        self._replays = replays
+        self.buckets = tuple(bucket for bucket in self.buckets if bucket in replays)
 
-    def run(self, batch: DecodeInputs) -> Tensor:
-        """float32 logits [S, vocab] of a decode batch that fits a bucket; never aliased."""
-        num_seqs, width = batch.block_tables.shape
-        size = self.bucket_for(num_seqs)
-        assert size is not None, f"no bucket for {num_seqs} sequences"
-        captured = self._captured.get(size)
-        if captured is not None:
-            captured.inputs.write(batch)
-            captured.graph.replay()
-            return captured.logits[:num_seqs].clone()
-        if size != num_seqs:
-            padded = DecodeInputs.padding(size, width, self.device)
-            padded.write(batch)
-            batch = padded
-        return self._forward(batch)[:num_seqs]
+    def takes(self, batch: BatchInput) -> bool:
+        """Whether every row's logits are wanted, no row is an image's, and a bucket holds it."""
+        if len(batch.embed_rows) or len(batch.logit_rows) != len(batch.input_ids):
+            return False
+        num_query = np.diff(batch.cu_seqlens_q)
+        bucket = self.bucket_for(len(num_query), int(num_query.max(initial=0)))
+        return bucket is not None and bool((num_query > 0).all())
 
-    def _forward(self, batch: DecodeInputs) -> Tensor:
-        embeds = self.model.embed(batch.input_ids)
+    def run(self, batch: BatchInput) -> Tensor:
+        """float32 logits [T, vocab] of a batch that `takes` accepts, a tensor of their own."""
+        num_query = int(np.diff(batch.cu_seqlens_q).max())
+        bucket = self.bucket_for(len(batch.context_lens), num_query)
+        assert bucket is not None, f"no bucket holds {len(batch.context_lens)} of {num_query} rows"
+        where = self.inputs.write(batch, bucket)
+        hidden = self._replays[bucket]()
+        if where is not None:
+            return self.model.logits(hidden.index_select(0, where))
+        return self.model.logits(hidden[: len(batch.context_lens)])
+
+    def _forward(self, bucket: Bucket, cache: KVCache) -> Tensor:
+        """Hidden states [rows, hidden] of what stands in the static inputs."""
+        inputs, num_rows = self.inputs, bucket.num_rows
+        embeds = self.model.embed(inputs.input_ids[:num_rows])
         plan = self.ops.plan_decode(
-            batch.block_tables, batch.context_lens, self.cache.block_size, embeds
+            inputs.block_tables[: bucket.num_seqs],
+            inputs.context_lens[: bucket.num_seqs],
+            cache.block_size,
+            embeds,
+            bucket.num_query,
         )
         step = StepInputs(
             embeds=embeds,
-            positions=batch.positions,
-            slot_mapping=batch.slot_mapping,
+            positions=inputs.positions[:, :num_rows],
+            slot_mapping=inputs.slot_mapping[:num_rows],
             plan=plan,
             rows=None,
         )
-        return self.model.logits(self.model(step, self.cache))
-
-    def _capture(self, size: int, pool: Any) -> _Captured:
-        inputs = DecodeInputs.padding(size, self.max_blocks, self.device)
-        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            # Lazy library and kernel set-up must happen outside of a capture.
-            for _ in range(_WARM_UPS):
-                self._forward(inputs)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            logits = self._forward(inputs)
-        return _Captured(graph=graph, inputs=inputs, logits=logits)
+        return self.model(step, cache)

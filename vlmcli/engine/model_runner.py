@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from vlmcli.engine.batch import BatchInput
+from vlmcli.engine.buckets import make_buckets
+from vlmcli.engine.capture import CudaCapturer, EagerCapturer
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
 from vlmcli.engine.geometry import Mosaic
-from vlmcli.engine.graph import DecodeInputs, GraphRunner
+from vlmcli.engine.graph import GraphRunner
 from vlmcli.engine.kv_cache import KVCache, SavedBlock, bytes_per_block
 from vlmcli.engine.loader import (
     load_draft_head,
@@ -75,7 +77,10 @@ class ModelRunner:
         device = torch.device(config.device)
         model_config = read_model_config(path)
         dtype = resolve_dtype(config.dtype, model_config, device)
-        ops = load_ops()
+        if device.type == "cuda":
+            # Triton launches its kernels on the current device, wherever the tensors are.
+            torch.cuda.set_device(device.index or 0)
+        ops = load_ops(device.type)
         model = load_model(path, model_config, ops, dtype, device)
         draft_head = load_draft_head(path, model_config, dtype, device)
         return cls(model, model_config, config, ops, draft_head)
@@ -104,16 +109,42 @@ class ModelRunner:
         return self.model_config.vision.embedding_size * self.dtype.itemsize
 
     def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
-        """Make the KV pool and the decode graphs.
+        """Make the KV pool and, before it, the graphs of decode and verify steps.
 
         Args:
             num_blocks: in the pool, the null block 0 counted.
             num_vision_blocks: how many of them, the last ones, are for image tokens alone; 0 unless
                 `has_vision_pool`.
         """
-        text = self.model_config.text
-        self.cache = KVCache.allocate(
-            text,
+        self.cache = None
+        self.graphs = self._make_graphs(num_blocks)
+        if self.graphs is not None:
+            has_vision = num_vision_blocks > 0
+            nothing = self._make_cache(2 + has_vision, int(has_vision))
+            with torch.inference_mode():
+                self.graphs.capture(nothing, self.config.graph_bytes)
+        self.cache = self._make_cache(num_blocks, num_vision_blocks)
+        if self.graphs is not None:
+            with torch.inference_mode():
+                self.graphs.capture(self.cache, again=True)
+
+    def _make_graphs(self, num_blocks: int) -> GraphRunner | None:
+        is_cuda, wanted = self.device.type == "cuda", self.config.enable_graphs
+        if not (is_cuda if wanted is None else wanted):
+            return None
+        config, limit = self.config, self.model_config.text.max_position_embeddings
+        return GraphRunner(
+            self.model,
+            self.ops,
+            CudaCapturer(self.device) if is_cuda else EagerCapturer(),
+            make_buckets(config.decode_buckets, config.verify_widths, config.max_num_seqs),
+            min(num_blocks - 1, -(-limit // config.block_size)),
+            self.device,
+        )
+
+    def _make_cache(self, num_blocks: int, num_vision_blocks: int) -> KVCache:
+        return KVCache.allocate(
+            self.model_config.text,
             num_blocks,
             self.config.block_size,
             self.dtype,
@@ -122,17 +153,6 @@ class ModelRunner:
             num_vision_blocks=num_vision_blocks,
             vision_stored=self.kv_dtypes["vision"],
         )
-        self.graphs = None
-        wanted = self.config.enable_graphs
-        if self.device.type == "cuda" if wanted is None else wanted:
-            max_blocks = min(
-                num_blocks - 1, -(-text.max_position_embeddings // self.config.block_size)
-            )
-            self.graphs = GraphRunner(
-                self.model, self.ops, self.cache, self.config.decode_buckets, max_blocks
-            )
-            with torch.inference_mode():
-                self.graphs.capture()
 
     @torch.inference_mode()
     def transfer(self, transfers: Transfers) -> None:
@@ -190,8 +210,8 @@ class ModelRunner:
         """Run one step: write its keys and values, return float32 logits [R, vocab]."""
         assert self.cache is not None, "allocate_kv comes first"
         assert len(batch.input_ids) > 0, "a step without tokens makes no progress"
-        if self._is_decode(batch):
-            return self._decode(batch)
+        if self.graphs is not None and self.graphs.takes(batch):
+            return self.graphs.run(batch)
         embeds = self.model.embed(self._to_device(batch.input_ids))
         deepstack = None
         if len(batch.embed_rows):
@@ -222,29 +242,6 @@ class ModelRunner:
             return tokens
         assert isinstance(self.model, Assembler), "no mosaic without a model that makes them"
         return self.model.assemble(tokens, mosaic)
-
-    def _is_decode(self, batch: BatchInput) -> bool:
-        """One row per sequence, all logits wanted, no images, and a bucket that holds them."""
-        num_seqs = len(batch.context_lens)
-        return (
-            self.graphs is not None
-            and len(batch.input_ids) == len(batch.logit_rows) == num_seqs > 0
-            and len(batch.embed_rows) == 0
-            and bool((np.diff(batch.cu_seqlens_q) == 1).all())
-            and self.graphs.bucket_for(num_seqs) is not None
-        )
-
-    def _decode(self, batch: BatchInput) -> Tensor:
-        assert self.graphs is not None
-        width = -(-int(batch.context_lens.max()) // self.config.block_size)
-        inputs = DecodeInputs(
-            input_ids=self._to_device(batch.input_ids),
-            positions=self._to_device(batch.positions),
-            slot_mapping=self._to_device(batch.slot_mapping),
-            block_tables=self._to_device(batch.block_tables[:, :width]),
-            context_lens=self._to_device(batch.context_lens),
-        )
-        return self.graphs.run(inputs)
 
     def _cut(self, sizes: Sequence[int], kinds: Sequence[int] = ()) -> list[list[int]]:
         """Neighbours of one kind, cut where a group would outgrow the processor's cache.

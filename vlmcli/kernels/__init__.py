@@ -1,8 +1,11 @@
 """The engine's tensor operations behind one interface, `Ops`; `reference` defines each of them.
 
-Importing this package loads no torch. Nothing under kernels knows requests, models or files.
+On CUDA devices `triton_ops` has a Triton kernel for each. Importing this package loads no torch.
+Nothing under kernels knows requests, models or files.
 """
 
+import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
     from vlmcli.kernels.kv_store import KVStore
 
+_log = logging.getLogger(__name__)
 Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
 """Activation functions of plain MLPs."""
 
@@ -61,9 +65,14 @@ class Ops(Protocol):
         """Prepare causal attention of a ragged batch over block tables."""
 
     def plan_decode(
-        self, block_tables: "Tensor", context_lens: "Tensor", block_size: int, like: "Tensor"
+        self,
+        block_tables: "Tensor",
+        context_lens: "Tensor",
+        block_size: int,
+        like: "Tensor",
+        num_query: int = 1,
     ) -> Any:
-        """Prepare one query row per sequence, by tensor operations of fixed shape alone."""
+        """Prepare some query rows per sequence, by tensor operations of fixed shape alone."""
 
     def paged_attention(
         self,
@@ -85,9 +94,24 @@ class Ops(Protocol):
     ) -> "Tensor":
         """Bidirectional attention within each of several packed sequences."""
 
+    def w8a8_linear(
+        self, x: "Tensor", weight: "Tensor", scales: "Tensor", bias: "Tensor | None"
+    ) -> "Tensor":
+        """x · Wᵀ + b with int8 weights and activations, rounded row by row."""
 
-def load_ops() -> Ops:
-    """The kernels to use; imports torch."""
+
+def load_ops(device_type: str = "cpu") -> Ops:
+    """The kernels for a type of device; imports torch, and Triton for CUDA devices.
+
+    Where Triton is missing, plain torch does the work, with a warning: the same answers, slower.
+    """
     from vlmcli.kernels import reference
 
-    return reference
+    if device_type != "cuda":
+        return reference
+    if find_spec("triton") is None:
+        _log.warning("Triton is not installed; attention runs in plain torch, which is slow")
+        return reference
+    from vlmcli.kernels import triton_ops
+
+    return triton_ops

@@ -136,13 +136,6 @@ def draw_page(pixels: int, decoded: int, coefficients: Coefficients) -> int:
     return coefficients.page_bytes + 3 * pixels + max(2 * pixels, decoded)
 
 
-def graph_pool(device: str, num_layers: int, num_buckets: int, coefficients: Coefficients) -> int:
-    """Bytes of the captured decode graphs; a CPU captures none."""
-    if device == "cpu":
-        return 0
-    return num_layers * num_buckets * coefficients.graph_layer_bytes
-
-
 def encoder_peak(
     towers: Sequence[TowerFacts], num_patches: int, dtype: str, coefficients: Coefficients
 ) -> int:
@@ -203,10 +196,9 @@ def prefill_peak(
         device: `cpu` gathers keys and values, other devices read them in place.
         coefficients: `prefill_factor`.
     """
-    size, hidden = dtype_bytes(dtype), decoder.hidden_size
+    size = dtype_bytes(dtype)
     heads = decoder.num_heads * decoder.head_dim
-    token = 3 * hidden + max(3 * mlp_width(decoder), decoder.qkv_size + 3 * heads)
-    peak = chunk_tokens * token * size
+    peak = chunk_tokens * step_numbers(decoder) * size
     if device == "cpu":
         kv_heads = decoder.num_kv_heads * decoder.head_dim
         repeated = heads if heads > kv_heads else 0
@@ -216,6 +208,13 @@ def prefill_peak(
             peak += chunk_tokens * longest_context * 4
     peak += logit_rows * decoder.vocab_size * 4 * LOGIT_COPIES
     return round(peak * coefficients.prefill_factor)
+
+
+def step_numbers(decoder: DecoderFacts) -> int:
+    """Numbers that live at once per token of a decoder step, as `prefill_peak` explains them."""
+    heads = decoder.num_heads * decoder.head_dim
+    attention = decoder.qkv_size + 3 * heads
+    return 3 * decoder.hidden_size + max(3 * mlp_width(decoder), attention)
 
 
 def heap_slack(device: str, activations: int, coefficients: Coefficients) -> int:

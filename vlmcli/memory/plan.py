@@ -10,6 +10,7 @@ from heapq import nlargest
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.graphs import graph_pool
 from vlmcli.memory.settings import (
     Budgets,
     PageShape,
@@ -108,6 +109,7 @@ def _budgets(job: Job, load: Load) -> Budgets:
         vision_cache_bytes=pools.vision_cache,
         encoder_cache_bytes=pools.embeddings,
         swap_bytes=0 if facts is None else swap_bytes(job, pools.kv),
+        graph_bytes=0 if facts is None else graph_pool(job, load.sequences),
         max_num_seqs=load.sequences,
         max_num_batched_tokens=max(load.sequences, step),
         max_encoder_tokens=tokens * (load.sequences if by_lines else 1),

@@ -102,7 +102,6 @@ class PlanSettings:
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
-    num_graph_buckets: int = 11
     pools: Pools | None = None
     """Pools that exist already, as in a running job; None for those that the job needs."""
     measured: Mapping[str, Coefficients] = field(default_factory=dict)
@@ -173,6 +172,8 @@ class Budgets:
     encoder_cache_bytes: int
     swap_bytes: int
     """Of main memory, for the KV of preempted sequences on another device."""
+    graph_bytes: int
+    """Of captured graphs; 0 where none are."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_encoder_tokens: int

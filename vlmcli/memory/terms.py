@@ -12,6 +12,7 @@ from heapq import nlargest
 
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Demand, Job
+from vlmcli.memory.graphs import graph_pool
 from vlmcli.memory.settings import (
     LINE_READER_BYTES,
     LINES_TOGETHER,
@@ -222,9 +223,7 @@ def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]
     return {
         "weights": estimate.weights(facts.num_parameters, dtype),
         "runtime_context": estimate.runtime_context(settings.device, weigh),
-        "graph_pool": estimate.graph_pool(
-            settings.device, facts.decoder.num_layers, settings.num_graph_buckets, weigh
-        ),
+        "graph_pool": graph_pool(job, load.sequences),
         "activations": _activations(job, load, read, dtype),
         "embeddings": pools.embeddings,
         "kv": pools.kv,

@@ -21,6 +21,7 @@ def engine_config(
     return EngineConfig(
         kv_cache_bytes=budgets.kv_cache_bytes,
         swap_bytes=budgets.swap_bytes,
+        graph_bytes=budgets.graph_bytes,
         encoder_cache_bytes=budgets.encoder_cache_bytes,
         vision_kv_bytes=budgets.vision_kv_bytes or None,
         vision_cache_bytes=budgets.vision_cache_bytes,
