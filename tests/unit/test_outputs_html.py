@@ -14,8 +14,8 @@ from record_strategies import failed, page, records
 from vlmcli.errors import InputError
 from vlmcli.outputs.base import encode, plain
 from vlmcli.outputs.html import HtmlReport, PagePicture
-from vlmcli.outputs.html.words import pieces
 from vlmcli.outputs.jsonl import read_records
+from vlmcli.outputs.pieces import pieces
 from vlmcli.results import Line, PageAnswer, PageRecord
 
 OURS = {"article", "h2", "h3", "a", "p", "b", "div", "span", "figure", "figcaption", "script"}
@@ -69,7 +69,7 @@ def test_whatever_a_record_says_is_text(record):
         assert shown(answer.text) in found.text
     if record.answers is None:
         for line in record.lines:
-            assert shown(line.text) in found.text
+            assert " ".join(shown(line.text).split()) in " ".join(found.text.split())
 
 
 def test_an_attack_in_every_field_stays_text():
@@ -103,6 +103,15 @@ def test_lines_stand_in_the_text_as_it_is():
         *(("Name", 0), ("  ", None), ("Sum", 1), ("\n", None), ("Bread", 2)),
         *(("  ", None), ("2.00", 3), ("\n\n", None), ("Bread", 4)),
     ]
+
+
+def test_lines_are_found_where_blanks_were_joined():
+    lines = (
+        Line(bbox=(0, 0, 9, 9), text="so  much   room "),
+        Line(bbox=(0, 9, 9, 18), text="here"),
+    )
+    record = page(text="so much room\nhere", lines=lines)
+    assert list(pieces(record)) == [("so much room", lines[0]), ("\n", None), ("here", lines[1])]
 
 
 def test_boxes_doubts_and_shape_are_those_of_the_record():

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 
 from vlmcli.outputs.base import encode, plain
-from vlmcli.outputs.html.words import pieces
+from vlmcli.outputs.pieces import pieces
 from vlmcli.results import Line, PageRecord
 from vlmcli.version import __version__
 

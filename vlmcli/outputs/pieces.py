@@ -21,23 +21,32 @@ def pieces(record: PageRecord) -> Iterator[tuple[str, Line | None]]:
             yield "\n", None
         return
     done = 0
-    for line, start in zip(record.lines, places, strict=True):
+    for line, (start, end) in zip(record.lines, places, strict=True):
         if start > done:
             yield record.text[done:start], None
-        done = start + len(line.text)
-        yield line.text, line
+        yield record.text[start:end], line
+        done = end
     if done < len(record.text):
         yield record.text[done:], None
 
 
-def _places(record: PageRecord) -> list[int] | None:
-    """Where in the text each line begins; None if anything but blanks is left between lines."""
+def _places(record: PageRecord) -> list[tuple[int, int]] | None:
+    """Where in the text each line is; None if anything but blanks is left between lines."""
     places, done = [], 0
     for line in record.lines:
-        start = record.text.find(line.text, done)
-        if start < 0 or record.text[done:start].strip():
+        found = _find(record.text, line.text, done)
+        if found is None or record.text[done : found[0]].strip():
             return None
-        places.append(start)
-        done = start + len(line.text)
+        places.append(found)
+        done = found[1]
     is_whole = not record.lines or not record.text[done:].strip()
     return places if is_whole else None
+
+
+def _find(text: str, line: str, start: int) -> tuple[int, int] | None:
+    """A line in the text, where several blanks of a model's line may have become one."""
+    for wanted in (line, " ".join(line.split())):
+        found = text.find(wanted, start)
+        if found >= 0 and not text[start:found].strip():
+            return found, found + len(wanted)
+    return None
