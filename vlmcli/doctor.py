@@ -7,6 +7,8 @@ a run does not have gives no finding. Says nothing about texts.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from vlmcli.report import IDLE_SHARE, bottleneck
+
 Stats = Mapping[str, float]
 
 _MANY = 0.2
@@ -15,7 +17,6 @@ _TIGHT_MEMORY = 0.9
 _IMAGE_SHARE = 0.6
 """Of all tokens that the decoder kept, those of images."""
 _TRANSFER_SHARE = 0.05
-_IDLE_SHARE = 0.3
 _STAGE_SHARE = 0.5
 """Of the job's time: what a healthy job loses, waits, and spends on any one stage, at most."""
 _TAIL_RATIO, _TAIL_SHARE = 8.0, 0.2
@@ -141,11 +142,11 @@ def _transfer(stats: Stats) -> Iterator[Finding]:
 
 def _bottleneck(stats: Stats) -> Iterator[Finding]:
     """One stage takes most of the time."""
-    seconds = stats.get("seconds", 0)
-    if seconds < _MIN_SECONDS:
+    seconds, name = stats.get("seconds", 0), bottleneck(stats)
+    if seconds < _MIN_SECONDS or name is None:
         return
     idle = stats.get("seconds_idle", 0)
-    if idle >= _IDLE_SHARE * seconds:
+    if idle >= IDLE_SHARE * seconds:
         yield Finding(
             name="bottleneck: render",
             evidence=f"the model waited for pages for {idle:.1f} of {seconds:.1f} s; drawing them "
@@ -159,11 +160,10 @@ def _bottleneck(stats: Stats) -> Iterator[Finding]:
         "decode": "keep --drafts auto, add --text-layer draft where pages have text",
         "write": "write to a local disk, and fewer formats at a time",
     }
-    times = {name: stats.get(f"seconds_{name}", 0) for name in remedies}
-    name = max(times, key=lambda name: times[name])
-    if times[name] >= _STAGE_SHARE * seconds:
+    taken = stats.get(f"seconds_{name}", 0)
+    if name in remedies and taken >= _STAGE_SHARE * seconds:
         yield Finding(
             name=f"bottleneck: {name}",
-            evidence=f"{name} took {times[name]:.1f} of {seconds:.1f} s",
+            evidence=f"{name} took {taken:.1f} of {seconds:.1f} s",
             remedy=remedies[name],
         )

@@ -99,9 +99,9 @@ def run_ocr(
                 outputs = RecordSink(plan, stdout)
                 run = _run(options, sources, outputs, journal, checkpoint, make_reader, reporter)
         tally, stats = run
-    summary = _summary(tally, len(sources), time.monotonic() - started)
+    summary = _summary(tally, len(sources), time.monotonic() - started, stats)
     if options.stats is not None:
-        _write_stats(Path(options.stats), summary, stats)
+        _write_stats(Path(options.stats), summary)
     return summary
 
 
@@ -212,7 +212,9 @@ def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     return load_reader(checkpoint, options, budgets)
 
 
-def _summary(tally: Tally, num_documents: int, seconds: float) -> JobSummary:
+def _summary(
+    tally: Tally, num_documents: int, seconds: float, figures: dict[str, float]
+) -> JobSummary:
     errors = tally.document_errors
     exit_code = ExitCode.PARTIAL if tally.num_failed else ExitCode.OK
     if errors and len(errors) == num_documents:
@@ -225,10 +227,13 @@ def _summary(tally: Tally, num_documents: int, seconds: float) -> JobSummary:
         documents=num_documents,
         seconds=seconds,
         exit_code=exit_code,
+        statuses=dict(tally.statuses),
+        sources=dict(tally.sources),
+        figures=figures,
     )
 
 
-def _write_stats(path: Path, summary: JobSummary, stats: dict[str, float]) -> None:
+def _write_stats(path: Path, summary: JobSummary) -> None:
     from vlmcli.outputs.files import AtomicFile
 
     data = {
@@ -237,8 +242,12 @@ def _write_stats(path: Path, summary: JobSummary, stats: dict[str, float]) -> No
         "blank": summary.blank,
         "resumed": summary.resumed,
         "documents": summary.documents,
+        "status": summary.statuses,
+        "source": summary.sources,
         "seconds": round(summary.seconds, 3),
-        **stats,
+        "pages_per_minute": round(summary.pages_per_minute, 2),
+        "bottleneck": summary.bottleneck,
+        **summary.figures,
     }
     file = AtomicFile(path)
     file.write((json.dumps(data, indent=1) + "\n").encode())

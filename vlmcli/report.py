@@ -4,11 +4,22 @@ Plain data and one Protocol. Who draws bars or prints events is `cli.progress`'s
 pipeline only ever sees this file.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, get_args
 
 from vlmcli.errors import ExitCode, VlmcliError
-from vlmcli.results import PageRecord
+from vlmcli.options import format_size
+from vlmcli.results import PageRecord, Source, Status
+
+Figures = Mapping[str, float]
+"""Counters, seconds and bytes of a job, by the names that `--stats` writes."""
+
+IDLE_SHARE = 0.3
+"""Of a job's time: where the model waits longer for pages, drawing them holds the job up."""
+_MODEL_STAGES = ("encode", "prefill", "decode")
+_STAGES = ("render", *_MODEL_STAGES, "write")
 
 
 class Reporter(Protocol):
@@ -30,7 +41,10 @@ class Reporter(Protocol):
         """Something that the user should know and that does not stop the job."""
 
     def finish(self, summary: str) -> None:
-        """The job is over; `summary` is one line for people, empty if it was broken off."""
+        """The job is over; `summary` is for people: a line, and details on lines of their own.
+
+        Empty if the job was broken off.
+        """
 
 
 class NullReporter:
@@ -55,6 +69,28 @@ class NullReporter:
         """Ignored."""
 
 
+_FAILED = ("error", "looped", "timeout")
+_REUSED = ("exact", "verified", "similar", "draft")
+
+
+def bottleneck(figures: Figures) -> str | None:
+    """The stage that a job waited for longest; None where no time was spent.
+
+    Pages are drawn beside the model's work, so that drawing counts only where the model had to
+    wait for it, or had nothing to do at all.
+    """
+    seconds = figures.get("seconds", 0.0)
+    times = {name: figures.get(f"seconds_{name}", 0.0) for name in _STAGES}
+    idle = figures.get("seconds_idle", 0.0)
+    if idle > 0 and idle >= IDLE_SHARE * seconds:
+        return "render"
+    has_model = any(times[name] for name in _MODEL_STAGES)
+    if has_model:
+        del times["render"]
+    name = max(times, key=lambda name: times[name])
+    return name if times[name] > 0 else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
     """What became of a job. `pages` counts records, the next three are among them."""
@@ -68,6 +104,60 @@ class JobSummary:
     seconds: float = 0.0
     """Wall-clock seconds of the whole job."""
     exit_code: ExitCode = ExitCode.OK
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    """Pages by status."""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    """Pages by what answered them; `none` where nothing did."""
+    figures: Figures = field(default_factory=dict)
+
+    @property
+    def pages_per_minute(self) -> float:
+        """Pages of this run, those out of the journal left aside, over its whole time."""
+        done = self.pages - self.resumed
+        return 60.0 * done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The stage that held the job up."""
+        return bottleneck({**self.figures, "seconds": self.seconds})
+
+    def details(self) -> list[str]:
+        """Further lines for people: what answered, where the time went, memory against plan."""
+        figures = self.figures
+        if not figures:
+            return []
+        stages = [f"{name} {figures.get(f'seconds_{name}', 0.0):.1f} s" for name in _STAGES]
+        time = f"{self.pages_per_minute:.1f} pages/min: {', '.join(stages)}"
+        if self.bottleneck is not None:
+            time += f"; bottleneck: {self.bottleneck}"
+        return [line for line in ("; ".join(self._origins()), time, self._memory()) if line]
+
+    def _origins(self) -> Iterator[str]:
+        failed = [f"{self.statuses[name]} {name}" for name in _FAILED if self.statuses.get(name)]
+        if failed:
+            yield f"failed: {', '.join(failed)}"
+        answered = [f"{count} {name}" for name, count in self.sources.items() if count]
+        if answered:
+            yield f"answered by: {', '.join(answered)}"
+        kinds = {kind: self.figures.get(f"reuse_{kind}", 0) for kind in _REUSED}
+        reused = [f"{count:.0f} {kind}" for kind, count in kinds.items() if count]
+        if reused:
+            yield f"reuse: {', '.join(reused)}"
+        drafted = self.figures.get("drafted_tokens", 0)
+        if drafted:
+            accepted = self.figures.get("accepted_tokens", 0)
+            yield f"drafts: {accepted:.0f} of {drafted:.0f} tokens right"
+
+    def _memory(self) -> str:
+        parts = []
+        for name in ("memory", "device_memory"):
+            peak = self.figures.get(f"{name}_peak_bytes", 0)
+            if peak:
+                parts.append(f"{name.replace('_', ' ')} {format_size(int(peak))} at its peak")
+        planned = self.figures.get("memory_planned_bytes", 0)
+        if parts and planned:
+            parts.append(f"{format_size(int(planned))} planned")
+        return ", ".join(parts)
 
     def line(self) -> str:
         """The closing line for people."""
@@ -83,6 +173,10 @@ class JobSummary:
         return f"{', '.join(parts)} in {self.seconds:.1f} s"
 
 
+def _zeros(*names: str) -> Counter[str]:
+    return Counter(dict.fromkeys(names, 0))
+
+
 @dataclass(slots=True)
 class Tally:
     """What a job has come to so far, in pages and documents."""
@@ -92,6 +186,8 @@ class Tally:
     num_blank: int = 0
     num_resumed: int = 0
     num_documents: int = 0
+    statuses: Counter[str] = field(default_factory=lambda: _zeros(*get_args(Status)))
+    sources: Counter[str] = field(default_factory=lambda: _zeros(*get_args(Source), "none"))
     document_errors: list[VlmcliError] = field(default_factory=list)
 
     def count(self, record: PageRecord) -> None:
@@ -99,3 +195,5 @@ class Tally:
         self.num_pages += 1
         self.num_failed += record.is_failed
         self.num_blank += record.blank
+        self.statuses[record.status] += 1
+        self.sources[record.source or "none"] += 1

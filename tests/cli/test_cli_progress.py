@@ -20,7 +20,7 @@ from vlmcli.cli.progress import (
 )
 from vlmcli.errors import ExitCode
 from vlmcli.options import OcrOptions
-from vlmcli.report import JobSummary, NullReporter
+from vlmcli.report import JobSummary, NullReporter, bottleneck
 from vlmcli.results import ErrorInfo, PageRecord
 
 
@@ -138,6 +138,60 @@ def test_the_closing_line_names_what_is_there():
         "9 pages of 2 documents, 1 blank, 4 from the journal, 2 FAILED in 3.0 s"
     )
     assert summary.exit_code is ExitCode.OK
+
+
+FIGURES = {
+    **{"seconds_render": 9.0, "seconds_encode": 1.0, "seconds_prefill": 2.0},
+    **{"seconds_decode": 6.0, "seconds_write": 0.1, "seconds_idle": 1.0},
+    **{"reuse_exact": 2, "reuse_draft": 1, "drafted_tokens": 50, "accepted_tokens": 40},
+    **{"memory_peak_bytes": 3 << 20, "memory_planned_bytes": 4 << 20},
+}
+
+
+def test_the_details_say_what_answered_where_the_time_went_and_memory_against_plan():
+    summary = JobSummary(
+        pages=10,
+        resumed=4,
+        seconds=12.0,
+        statuses={"ok": 8, "blank": 0, "error": 1, "looped": 1, "timeout": 0},
+        sources={"text-layer": 3, "model": 3, "reuse": 2, "none": 2},
+        figures=FIGURES,
+    )
+    assert summary.details() == [
+        "failed: 1 error, 1 looped; answered by: 3 text-layer, 3 model, 2 reuse, 2 none; "
+        "reuse: 2 exact, 1 draft; drafts: 40 of 50 tokens right",
+        "30.0 pages/min: render 9.0 s, encode 1.0 s, prefill 2.0 s, decode 6.0 s, write 0.1 s; "
+        "bottleneck: decode",
+        "memory 3.0 MiB at its peak, 4.0 MiB planned",
+    ]
+    assert JobSummary(pages=1, seconds=1.0).details() == []
+
+
+@pytest.mark.parametrize(
+    ("figures", "stage"),
+    [
+        (FIGURES, "decode"),
+        (FIGURES | {"seconds_idle": 4.0}, "render"),
+        ({"seconds_render": 2.0, "seconds_write": 0.5}, "render"),
+        ({"seconds_render": 2.0, "seconds_write": 2.5}, "write"),
+        ({}, None),
+    ],
+)
+def test_the_bottleneck_is_what_the_job_waited_for(figures, stage):
+    assert bottleneck({"seconds": 10.0, **figures}) == stage
+
+
+def test_every_reporter_closes_with_all_lines(capsys):
+    for reporter in (PlainReporter(quiet=False, summary=True), RichReporter(quiet=False)):
+        reporter.finish("one\ntwo")
+        assert capsys.readouterr().err == "vlmcli: one\nvlmcli: two\n"
+    JsonReporter(Clock()).finish("one\ntwo\nthree")
+    event = json.loads(capsys.readouterr().err)
+    assert event == {"event": "finish", "message": "one", "details": ["two", "three"]}
+    for reporter in (PlainReporter(quiet=True, summary=True), RichReporter(quiet=True)):
+        reporter.finish("one")
+    PlainReporter(quiet=False, summary=True).finish("")
+    assert capsys.readouterr().err == ""
 
 
 def test_the_null_reporter_takes_everything(capsys):

@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,15 @@ def test_the_stats_count_the_job(job):
     wanted = {"pages": 10, "failed": 0, "blank": 1, "resumed": 0, "documents": 5}
     assert {name: stats[name] for name in wanted} == wanted
     assert stats["seconds"] > 0 and stats["seconds_render"] > 0
+    records = [
+        one for name in NAMES for one in read_records(output(job, name, ".jsonl").read_bytes())
+    ]
+    for field in ("status", "source"):
+        counted = Counter(one[field] or "none" for one in records)
+        assert {name: count for name, count in stats[field].items() if count} == counted
+    assert stats["pages_per_minute"] > 0
+    assert stats["bottleneck"] in ("render", "encode", "prefill", "decode", "write")
+    assert stats["memory_peak_bytes"] > 0 and stats["memory_planned_bytes"] > 0
 
 
 def test_alone_as_among_others(job):

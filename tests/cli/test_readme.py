@@ -34,8 +34,8 @@ def outputs(shell):
 
 def test_every_command_runs(shell, outputs):
     folder = shell.folder
-    assert len(outputs) == 8
-    assert outputs[7].startswith("1 ok This is a lot of")
+    assert len(outputs) == 9
+    assert outputs[8].startswith("1 ok This is a lot of")
     assert "Secret!" in outputs[0]
     assert (folder / "pages.md").read_text().count("<!-- page") == 6
     assert outputs[1].startswith("exit code 5\n") and " MiB  peak" in outputs[1]
@@ -48,7 +48,8 @@ def test_every_command_runs(shell, outputs):
         "2 blank None ''",
         "3 ok text-layer 'Potato'",
     ]
-    assert "character error rate" in outputs[5]
+    assert (folder / "report.html").read_text().count("<article") == 1
+    assert "character error rate" in outputs[6]
     assert (folder / "searchable.pdf").read_bytes().startswith(b"%PDF")
     (answered,) = map(json.loads, (folder / "answers.jsonl").read_text().splitlines())
     assert [answer["question"] for answer in answered["answers"]] == [

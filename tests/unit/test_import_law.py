@@ -45,7 +45,7 @@ LAW: dict[str, set[str]] = {
         *("engine", "documents", "memory"),
     },
     "nano": set(),
-    "doctor": PLAIN,
+    "doctor": {*PLAIN, "report"},
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},

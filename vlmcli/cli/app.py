@@ -20,6 +20,7 @@ from vlmcli.cli.doctor import doctor
 from vlmcli.cli.evaluate import evaluate
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
+from vlmcli.cli.view import view
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
 from vlmcli.version import __version__
@@ -69,6 +70,7 @@ app.command("ocr", epilog=EXIT_CODES)(ocr)
 app.command("ask", epilog=EXIT_CODES)(ask)
 app.command("plan", epilog=EXIT_CODES)(plan)
 app.command("eval")(evaluate)
+app.command("view")(view)
 app.command("doctor")(doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

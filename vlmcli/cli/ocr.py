@@ -100,18 +100,18 @@ def run(options: OcrOptions) -> None:
     stdout = take_stdout(is_needed=options.output in STDOUT_NAMES)
     set_up_logging(options.verbose, quiet=options.quiet)
     reporter = make_reporter(options)
-    closing_line = ""
+    closing = ""
     try:
         from vlmcli.pipeline import run_ocr
 
         summary = run_ocr(options, stdout=stdout, reporter=reporter)
-        closing_line = summary.line()
+        closing = "\n".join([summary.line(), *summary.details()])
     except KeyboardInterrupt as error:
         if options.output not in STDOUT_NAMES:
             error.add_note("run the same command with --resume to go on")
         raise
     finally:
-        reporter.finish(closing_line)
+        reporter.finish(closing)
     raise typer.Exit(summary.exit_code)
 
 

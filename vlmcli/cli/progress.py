@@ -67,9 +67,9 @@ class PlainReporter(NullReporter):
             say(f"vlmcli: warning: {text}")
 
     def finish(self, summary: str) -> None:
-        """A line, for `-v`."""
-        if self._summary and summary and not self._quiet:
-            say(f"vlmcli: {summary}")
+        """Its lines, for `-v`."""
+        if self._summary and not self._quiet:
+            _say_lines(summary)
 
 
 class JsonReporter:
@@ -115,7 +115,8 @@ class JsonReporter:
 
     def finish(self, summary: str) -> None:
         """Event `finish`."""
-        self._event("finish", message=summary)
+        message, *details = summary.split("\n")
+        self._event("finish", message=message, details=details)
 
     def _event(self, kind: str, **values: Any) -> None:
         say(json.dumps({"event": kind, **values}))
@@ -167,8 +168,8 @@ class RichReporter:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
-        if summary and not self._quiet:
-            say(f"vlmcli: {summary}")
+        if not self._quiet:
+            _say_lines(summary)
 
     def _print(self, text: str) -> None:
         if self._quiet:
@@ -207,6 +208,11 @@ def make_reporter(options: OcrOptions) -> Reporter:
     if mode == "rich":
         return RichReporter(quiet=options.quiet)
     return PlainReporter(quiet=options.quiet, summary=options.verbose > 0)
+
+
+def _say_lines(summary: str) -> None:
+    for line in filter(None, summary.split("\n")):
+        say(f"vlmcli: {line}")
 
 
 def is_worth_a_line(record: PageRecord) -> bool:
