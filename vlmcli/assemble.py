@@ -96,7 +96,7 @@ def read_record(
     """The record of a page that a model has read."""
     crops = page.crops
     failed = reading.status != "ok"
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = () if reading.status == "error" else reading.lines
     text = reading.text
     if crops and reading.status != "error":
         lines, text = _join_crops(crops, reading.crops)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_path, is_hub_id
+from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 BUILT_IN = "nano"
 _CHUNK = 1 << 20
@@ -56,11 +57,13 @@ def checkpoint_path(model: str) -> Path | None:
 
 
 def find_checkpoint(model: str) -> Checkpoint:
-    """The checkpoint that `--model` names: see `checkpoint_path`.
+    """The checkpoint that `--model` names: see `checkpoint_path`; or RapidOCR.
 
     Raises:
         ModelError: there is no such model, or its config cannot be read.
     """
+    if model == RAPIDOCR:
+        return _rapidocr()
     path = checkpoint_path(model)
     if path is None:
         remedy = f"give a directory with config.json and *.safetensors, or use '{BUILT_IN}'"
@@ -78,6 +81,18 @@ def find_checkpoint(model: str) -> Checkpoint:
             height=int(reading.get("line_height", 28)),
             max_width=int(reading.get("max_line_width", 1120)),
         ),
+    )
+
+
+def _rapidocr() -> Checkpoint:
+    files = find_rapidocr()
+    return Checkpoint(
+        name=RAPIDOCR,
+        path=files.detector.parent,
+        revision=files.revision,
+        model_type=RAPIDOCR,
+        reads="page",
+        line=LineSpec(height=28, max_width=1120),
     )
 
 

@@ -18,6 +18,7 @@ from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
+from vlmcli.fitness import check_reader
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
@@ -87,6 +88,8 @@ def run_ocr(
     if options.pages is not None:
         parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    if checkpoint is not None:
+        check_reader(options, checkpoint)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
         if sink is not None:

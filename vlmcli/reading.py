@@ -56,14 +56,16 @@ class CropText:
 class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
 
-    `answers` come from a page reader that was given questions. `code` names the cause of a failure
-    where `status` does not say enough.
+    A page reader that finds lines gives `lines` too, boxes in pixels of the picture. `answers` come
+    from a page reader that was given questions. `code` names the cause of a failure where `status`
+    does not say enough.
     """
 
     key: int
     status: ReadStatus = "ok"
     crops: tuple[CropText, ...] = ()
     text: str = ""
+    lines: tuple[Line, ...] = ()
     answers: tuple[PageAnswer, ...] | None = None
     message: str = ""
     code: str = ""

@@ -45,7 +45,7 @@ LAW: dict[str, set[str]] = {
     "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
-    "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
+    "bench": {*PLAIN, *PARTS, "processors", "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
         *("hub", "catalogue", "evaluation"),
@@ -58,10 +58,10 @@ LAW: dict[str, set[str]] = {
 MEMBERS = dict.fromkeys(
     (
         *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer"),
+        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer", "fitness"),
     ),
     "pipeline",
-)
+) | {"rapidocr": "checkpoint"}
 """Modules that make up one component under another name."""
 
 THIRD_PARTY = {
@@ -72,6 +72,8 @@ THIRD_PARTY = {
     "tokenizers": {"engine"},
     "safetensors": {"engine", "checkpoint", "memory"},
     "pymupdf": {"documents", "outputs", "bench"},
+    "rapidocr": {"readers"},
+    "onnxruntime": set(),
     "typer": {"cli"},
     "rich": {"cli"},
 }

@@ -10,6 +10,7 @@ from heapq import nlargest
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.loads import Load, loads
 from vlmcli.memory.settings import (
     Budgets,
     PageShape,
@@ -20,12 +21,10 @@ from vlmcli.memory.settings import (
     nearest_rank,
 )
 from vlmcli.memory.terms import (
-    Load,
     batched_tokens,
     host_bytes,
     largest_that_fits,
     least_bytes,
-    loads,
     pools_for,
     reader_bytes,
     swap_bytes,
@@ -77,6 +76,7 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
         remedies=(),
         unverified=facts.unverified,
         calibrated=settings.resolve_dtype(facts) in settings.measured,
+        foreign="" if facts.foreign is None else facts.foreign.statement,
     )
 
 

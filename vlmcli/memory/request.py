@@ -15,11 +15,13 @@ from vlmcli.memory.command import input_words, other_words
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
 from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
+from vlmcli.memory.foreign import rapidocr_facts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
 from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
+from vlmcli.rapidocr import RAPIDOCR
 
 _DEFAULTS = OcrOptions(inputs=())
 _NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
@@ -130,11 +132,13 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
 
 
 def find_facts(model: str) -> ModelFacts:
-    """The shapes of what `--model` names: the built-in model, a directory, or a published name.
+    """What `--model` names: the built-in model, RapidOCR, a directory, or a published name.
 
     Raises:
         ModelError: there is no such model, or its configuration cannot be used.
     """
+    if model == RAPIDOCR:
+        return rapidocr_facts()
     path = checkpoint_path(model)
     if path is None:
         return require_preset(model)

@@ -136,7 +136,9 @@ class PlanSettings:
         return (16 if facts.reads == "lines" else 256) << 20
 
     def resolve_pages_in_flight(self, facts: ModelFacts) -> int:
-        """Most pages at a time."""
+        """Most pages at a time; a reader that is not ours has one in work and one that waits."""
+        if facts.foreign is not None:
+            return self.max_pages_in_flight or 2
         default = LINES_TOGETHER if facts.reads == "lines" else PAGES_IN_FLIGHT[self.device]
         return self.max_pages_in_flight or default
 
@@ -222,6 +224,8 @@ class Plan:
     remedies: tuple[Remedy, ...]
     unverified: tuple[str, ...]
     calibrated: bool
+    foreign: str = ""
+    """Where the reader is not our engine: what it is, and where its figures come from."""
 
     @property
     def fits(self) -> bool:

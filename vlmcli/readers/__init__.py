@@ -1,4 +1,4 @@
-"""Readers on our own engine: from a page's crops or picture to its text or answers.
+"""Readers on our own engine, and around others: from a page's crops or picture to its text.
 
 With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing this package does no
 work; `load_reader` brings torch and the weights.
@@ -9,6 +9,8 @@ from vlmcli.errors import WillNotFitError
 from vlmcli.memory.allocator import keep_heap_small
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions
+from vlmcli.processors import default_threads
+from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 from vlmcli.reading import OutOfMemoryError, Reader
 
 
@@ -19,6 +21,21 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
         ModelError: the checkpoint is incomplete, unsupported, or does not match its config.
         WillNotFitError: less memory is there than the plan has counted on.
     """
+    keep_heap_small()
+    if checkpoint.model_type == RAPIDOCR:
+        return _rapidocr(options)
+    return _native(checkpoint, options, budgets)
+
+
+def _rapidocr(options: OcrOptions) -> Reader:
+    from vlmcli.readers.one_by_one import OneByOneReader
+    from vlmcli.readers.rapid import RapidOcrModel
+
+    threads = options.threads or default_threads()
+    return OneByOneReader(RapidOcrModel(find_rapidocr(), num_threads=threads))
+
+
+def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     from vlmcli.engine.engine import Engine
     from vlmcli.readers.config import engine_config
     from vlmcli.readers.guard import Guard
@@ -26,7 +43,6 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     from vlmcli.readers.pages import PageReader
     from vlmcli.readers.shortage import memory_errors_translated
 
-    keep_heap_small()
     try:
         with memory_errors_translated():
             engine = Engine.from_checkpoint(
