@@ -2,8 +2,8 @@
 
 from vlmcli.checkpoint import Checkpoint
 from vlmcli.errors import UsageError
-from vlmcli.options import OcrOptions
-from vlmcli.rapidocr import RAPIDOCR
+from vlmcli.options import OcrOptions, draft_reader
+from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 _OF_THE_ENGINE = ("dtype", "kv_dtype", "vision_kv_dtype", "vision_cache", "max_tokens")
 _DEFAULTS = OcrOptions(inputs=())
@@ -19,9 +19,23 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
 
     Raises:
         UsageError: there is one.
+        ModelError: the reader that is to draft is not installed.
     """
     if checkpoint.model_type == RAPIDOCR:
         _check_rapidocr(options)
+    drafter = draft_reader(options.drafts)
+    if drafter is not None:
+        _check_drafter(drafter, options, checkpoint)
+
+
+def _check_drafter(name: str, options: OcrOptions, checkpoint: Checkpoint) -> None:
+    remedy = f"leave {name} out of --drafts"
+    if options.question:
+        raise UsageError(f"{name} cannot draft answers to questions", remedy=remedy)
+    if checkpoint.reads == "lines" or not takes_drafts(options):
+        raise UsageError(f"{name} drafts for models that read pages whole", remedy=remedy)
+    if name == RAPIDOCR:
+        find_rapidocr()
 
 
 def _check_rapidocr(options: OcrOptions) -> None:

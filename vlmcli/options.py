@@ -17,6 +17,9 @@ ProgressMode = Literal["auto", "rich", "json", "none"]
 DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
 an earlier page, the built-in model's draft head, the answer's own beginning."""
+DRAFT_READERS = ("nano", "rapidocr")
+"""Small readers that read a page first, so that a large model need only check it. Only where named:
+what they cost depends on the machine, and so does whether that is less than they save."""
 
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
@@ -83,17 +86,26 @@ def draft_sources(text: str) -> frozenset[str]:
     """The sources of drafts that `auto`, `off` or a list such as `text-layer,ngram` stand for.
 
     Raises:
-        UsageError: there is no such source.
+        UsageError: there is no such source, or two readers are to read every page first.
     """
     if text in ("auto", "off"):
         return frozenset(DRAFT_SOURCES if text == "auto" else ())
     names = frozenset(name.strip() for name in text.split(","))
-    if not names <= set(DRAFT_SOURCES):
+    if not names <= {*DRAFT_SOURCES, *DRAFT_READERS}:
         raise UsageError(
             f"no such source of drafts in {text!r}",
-            remedy=f"give auto, off, or some of {','.join(DRAFT_SOURCES)}",
+            remedy=f"give auto, off, or some of {','.join((*DRAFT_SOURCES, *DRAFT_READERS))}",
+        )
+    if names.issuperset(DRAFT_READERS):
+        raise UsageError(
+            "two readers to draft with", remedy=f"name one of {', '.join(DRAFT_READERS)}"
         )
     return names
+
+
+def draft_reader(text: str) -> str | None:
+    """The one of `DRAFT_READERS` that a value of `--drafts` names, if any."""
+    return next((name for name in DRAFT_READERS if name in draft_sources(text)), None)
 
 
 def parse_size(text: str) -> int:

@@ -35,12 +35,14 @@ class Draft:
 class PageJob:
     """One page to read: line crops for a line reader, or the picture for a page reader.
 
-    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures.
+    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures, and so do
+    `draft_crops`, for a line reader that reads the page first.
     """
 
     key: int
     crops: "tuple[LineCrop, ...]" = ()
     picture: npt.NDArray[np.uint8] | None = None
+    draft_crops: "tuple[LineCrop, ...]" = ()
     drafts: tuple[Draft, ...] = ()
 
 

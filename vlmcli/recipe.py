@@ -18,7 +18,10 @@ from vlmcli.reuse.entries import Recipe
 _SEEN_IN_PIXELS = frozenset({"pages", "dpi", "max_pixels", "strict", "text_layer", "reuse"})
 """Options that decide which pixels a page has and who answers it, not what is read in them."""
 _OWN_ENTRIES = frozenset({"device", "dtype"})
-_READING_CODE = ("documents", "engine", "kernels", "readers", "assemble.py", "loops.py")
+_READING_CODE = (
+    *("documents", "engine", "kernels", "readers"),
+    *("assemble.py", "joining.py", "loops.py", "rapidocr.py"),
+)
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 
 

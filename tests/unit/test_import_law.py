@@ -61,7 +61,7 @@ MEMBERS = dict.fromkeys(
         *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer", "fitness"),
     ),
     "pipeline",
-) | {"rapidocr": "checkpoint"}
+) | {"rapidocr": "checkpoint", "joining": "reading"}
 """Modules that make up one component under another name."""
 
 THIRD_PARTY = {

@@ -12,6 +12,7 @@ import typer
 
 from vlmcli.errors import UsageError
 from vlmcli.options import (
+    DRAFT_READERS,
     DRAFT_SOURCES,
     Format,
     ProgressMode,
@@ -98,7 +99,7 @@ Model = Annotated[
         "-m",
         metavar="NAME|PATH",
         envvar="VLMCLI_MODEL",
-        help="Built-in model or directory of a checkpoint.",
+        help="Built-in model, rapidocr, or a checkpoint: its directory, or its name on the hub.",
         rich_help_panel=_READING,
     ),
 ]
@@ -180,8 +181,9 @@ Drafts = Annotated[
     typer.Option(
         metavar="auto|off|LIST",
         parser=_drafts,
-        help=f"Sources of drafted text, some of {','.join(DRAFT_SOURCES)}. Drafts save time and "
-        "never change a text.",
+        help=f"Sources of drafted text, some of {','.join(DRAFT_SOURCES)}; or also one of "
+        f"{' and '.join(DRAFT_READERS)}, which reads every page first for a model that reads pages "
+        "whole. Drafts save time and never change a text.",
         rich_help_panel=_READING,
     ),
 ]

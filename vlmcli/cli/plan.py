@@ -77,6 +77,7 @@ def plan(
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
     reuse: a.Reuse = "verified",
+    drafts: a.Drafts = "auto",
     cache: a.Cache = True,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
@@ -107,7 +108,10 @@ def plan(
             jobs=jobs,
             reuse=reuse,
             cache=cache,
-            other_words=other_words(OcrOptions(inputs=(), reuse=reuse, cache=cache), ()),
+            drafts=drafts,
+            other_words=other_words(
+                OcrOptions(inputs=(), reuse=reuse, cache=cache, drafts=drafts), ()
+            ),
         ),
         password=read_password(password, password_file),
         strict=strict,

@@ -24,6 +24,7 @@ TERM_NAMES = {
     "results": "answers to lines, kept for equal ones",
     "outputs": "documents that are written again",
     "loading": "weight files while they are read",
+    "drafting": "the reader that drafts, all of it",
     "margin": "margin",
     "reuse": "recent pages and kept results, to recognise repetitions",
 }

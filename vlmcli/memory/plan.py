@@ -70,7 +70,7 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
         pages_in_flight=load.pages,
         max_pages_in_flight=max(choice.pages for choice in loads(job)),
         visual_tokens=_summary(job),
-        budgets=_budgets(job, load),
+        budgets=budgets_for(job, load),
         host_bytes=sum(terms.values()) if is_host else host_bytes(job, load),
         minimum_bytes=least_bytes(job),
         remedies=(),
@@ -91,10 +91,11 @@ def _reuse(job: Job, spare: int) -> int:
 
 def plan_drawing(job: Job, cap_bytes: int) -> Budgets:
     """The bounds of a job in which no page is for a model."""
-    return _budgets(job, largest_that_fits(job, cap_bytes))
+    return budgets_for(job, largest_that_fits(job, cap_bytes))
 
 
-def _budgets(job: Job, load: Load) -> Budgets:
+def budgets_for(job: Job, load: Load) -> Budgets:
+    """The bounds that keep an engine, and the pages in work, to a load."""
     facts = job.facts
     pools = Pools(kv=0, vision_cache=0, embeddings=0) if facts is None else pools_for(job, load)
     step = 0 if facts is None else batched_tokens(job, load)
@@ -116,6 +117,7 @@ def _budgets(job: Job, load: Load) -> Budgets:
         overlap=load.overlap,
         worker_bytes=sum(nlargest(load.jobs, drawn)),
         reader_bytes=reader_bytes(job, load, job.demands),
+        drafting=None if job.settings.drafting is None else job.settings.drafting.budgets,
     )
 
 

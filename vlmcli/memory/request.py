@@ -13,18 +13,19 @@ from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.command import input_words, other_words
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
+from vlmcli.memory.drafting import plan_drafting
 from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.foreign import rapidocr_facts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
-from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
-from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
+from vlmcli.memory.settings import DeviceKind, Drafting, PageShape, Plan, PlanSettings
+from vlmcli.options import Format, OcrOptions, ReuseMode, draft_reader, parse_size
 from vlmcli.processors import default_jobs
 from vlmcli.rapidocr import RAPIDOCR
 
 _DEFAULTS = OcrOptions(inputs=())
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "drafts"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -50,6 +51,7 @@ class PlanRequest:
     jobs: int | None = None
     reuse: ReuseMode = _DEFAULTS.reuse
     cache: bool = _DEFAULTS.cache
+    drafts: str = _DEFAULTS.drafts
     other_words: tuple[str, ...] = ()
     """What else the command line said, to be repeated in remedies."""
     formats: tuple[Format, ...] = ()
@@ -122,6 +124,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         draws_pages=needs_model,
         compares_pages=request.reuse in ("verified", "similar"),
         keeps_results=request.cache and request.reuse != "off",
+        drafting=_drafting(request.drafts) if needs_model else None,
     )
     return Planner(
         facts=facts,
@@ -129,6 +132,11 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         target=target,
         command=_command(request, target),
     )
+
+
+def _drafting(drafts: str) -> Drafting | None:
+    name = draft_reader(drafts)
+    return None if name is None else plan_drafting(find_facts(name))
 
 
 def find_facts(model: str) -> ModelFacts:

@@ -59,7 +59,7 @@ def peak(job: Job, load: Load) -> int:
 def terms_for(job: Job, load: Load) -> dict[str, int]:
     """Every term in bytes by name, at the worst moment of the job; they add up to the peak."""
     if job.settings.device != "cpu":
-        return _with_margin(job, _model_terms(job, load, job.demands))
+        return _with_margin(job, model_terms(job, load, job.demands))
     moments = (
         _with_margin(job, _host_terms(job, load, is_loaded, drawn, read))
         for is_loaded, drawn, read in _moments(job, load)
@@ -78,6 +78,7 @@ def host_bytes(job: Job, load: Load) -> int:
     terms = {
         "loading": loading,
         "swap": swap_bytes(job, pools_for(job, load).kv),
+        "drafting": _drafting(job),
         **_page_terms(job, load, drawn, job.demands),
     }
     return weigh.main_bytes + sum(_with_margin(job, terms).values())
@@ -118,12 +119,16 @@ def _host_terms(
     pages = _page_terms(job, load, drawn, read)
     if not is_loaded:
         return {"runtime_context": job.weigh.light_bytes, **pages}
-    terms = _model_terms(job, load, read)
+    terms = model_terms(job, load, read)
     # While weights are read there are no activations, embeddings or pools yet.
     later = sum(terms[name] for name in ("activations", "embeddings", *_POOLS))
     later += job.weigh.first_use_bytes
     terms["loading"] = max(0, estimate.loading_peak(job.model) - later)
-    return {**terms, **pages}
+    return {**terms, "drafting": _drafting(job), **pages}
+
+
+def _drafting(job: Job) -> int:
+    return 0 if job.settings.drafting is None else job.settings.drafting.num_bytes
 
 
 def _page_terms(
@@ -158,7 +163,8 @@ def _results(job: Job) -> int:
     return known * estimate.CROP_KNOWN_BYTES
 
 
-def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
+def model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
+    """Terms of a loaded model that reads these pages, without those of the pages themselves."""
     facts, settings = job.model, job.settings
     weigh, dtype = job.weigh, settings.resolve_dtype(job.model)
     if facts.foreign is not None:

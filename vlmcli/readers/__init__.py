@@ -4,11 +4,11 @@ With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing 
 work; `load_reader` brings torch and the weights.
 """
 
-from vlmcli.checkpoint import Checkpoint
+from vlmcli.checkpoint import Checkpoint, find_checkpoint
 from vlmcli.errors import WillNotFitError
 from vlmcli.memory.allocator import keep_heap_small
 from vlmcli.memory.settings import Budgets
-from vlmcli.options import OcrOptions
+from vlmcli.options import OcrOptions, draft_reader
 from vlmcli.processors import default_threads
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 from vlmcli.reading import OutOfMemoryError, Reader
@@ -24,7 +24,21 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     keep_heap_small()
     if checkpoint.model_type == RAPIDOCR:
         return _rapidocr(options)
-    return _native(checkpoint, options, budgets)
+    reader = _native(checkpoint, options, budgets)
+    drafter = draft_reader(options.drafts)
+    return reader if drafter is None else _drafted(reader, drafter, options, budgets)
+
+
+def _drafted(main: Reader, name: str, options: OcrOptions, budgets: Budgets) -> Reader:
+    """The reader behind a small one that drafts for it, on the processor."""
+    from vlmcli.readers.drafted import DraftedReader
+
+    if name == RAPIDOCR:
+        return DraftedReader(main, _rapidocr(options), name=name, reads_crops=False)
+    small = OcrOptions(inputs=(), model=name, device="cpu", retries=0, threads=options.threads)
+    assert budgets.drafting is not None, "the plan has no room for the reader that drafts"
+    drafter = _native(find_checkpoint(name), small, budgets.drafting)
+    return DraftedReader(main, drafter, name=name, reads_crops=True)
 
 
 def _rapidocr(options: OcrOptions) -> Reader:

@@ -6,6 +6,7 @@ Knows requests and tokens, no pages.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
 from vlmcli.readers.shortage import release_device
-from vlmcli.results import Seconds, TokenCounts
+from vlmcli.results import DraftCount, Seconds, TokenCounts
 
 _TEMPERATURE_STEP = 0.3
 
@@ -172,6 +173,7 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
         output=ticket.checked if is_looped else len(output.token_ids),
         drafted=0 if is_looped else output.num_drafted,
         accepted=0 if is_looped else output.num_accepted,
+        sources=() if is_looped else _sources(output),
     )
     ticket.tokens = add_tokens(ticket.tokens, attempt)
     seconds = output.seconds
@@ -181,14 +183,30 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
     )
 
 
+def _sources(output: RequestOutput) -> tuple[DraftCount, ...]:
+    return tuple(
+        DraftCount(name=name, guessed=guessed, right=right)
+        for name, (guessed, right) in sorted(output.agreement.items())
+        if guessed
+    )
+
+
 def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
-    """Sum, field by field."""
+    """Sum, field by field; sources by their names."""
+    guessed, right = Counter[str](), Counter[str]()
+    for source in (*a.sources, *b.sources):
+        guessed[source.name] += source.guessed
+        right[source.name] += source.right
     return TokenCounts(
         visual=a.visual + b.visual,
         prompt=a.prompt + b.prompt,
         output=a.output + b.output,
         drafted=a.drafted + b.drafted,
         accepted=a.accepted + b.accepted,
+        sources=tuple(
+            DraftCount(name=name, guessed=guessed[name], right=right[name])
+            for name in sorted(guessed)
+        ),
     )
 
 
