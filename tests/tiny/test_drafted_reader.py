@@ -29,7 +29,7 @@ def page_reader(checkpoint: Path) -> PageReader:
 
 
 class Parrot:
-    """Says of each page what it is told; finishes a page every other step, or runs out of memory."""
+    """Says what it is told of each page, one every other step; or runs out of memory."""
 
     def __init__(self, say: Callable[[int], str], *, is_short: bool = False) -> None:
         self.say, self.is_short = say, is_short
