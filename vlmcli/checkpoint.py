@@ -16,6 +16,8 @@ from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 BUILT_IN = "nano"
 _CHUNK = 1 << 20
+_READ_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".txt", ".model"})
+"""Of files that say something about a model: configuration, weights, chat format, vocabulary."""
 _WHOLE_FILE_LIMIT = 256 << 20
 """Weights up to this size are hashed whole; of larger files the header and the size must do."""
 
@@ -120,7 +122,7 @@ def revision_of(path: Path) -> str:
         ModelError: a file cannot be read.
     """
     digest = hashlib.sha256()
-    files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors"))
+    files = sorted(p for p in path.rglob("*") if p.suffix in _READ_SUFFIXES)
     try:
         for file in files:
             digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())

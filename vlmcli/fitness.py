@@ -5,13 +5,15 @@ from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions, draft_reader
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
-_OF_THE_ENGINE = ("dtype", "kv_dtype", "vision_kv_dtype", "vision_cache", "max_tokens")
+_POOLS = ("kv_dtype", "vision_kv_dtype", "vision_cache")
+_OF_THE_ENGINE = ("dtype", *_POOLS, "max_tokens", "engine")
 _DEFAULTS = OcrOptions(inputs=())
 
 
 def takes_drafts(options: OcrOptions) -> bool:
     """Whether guesses at a page's text are of use to the job's reader."""
-    return options.model != RAPIDOCR and not options.question
+    is_ours = options.model != RAPIDOCR and options.engine == "native"
+    return is_ours and not options.question
 
 
 def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
@@ -23,6 +25,8 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
     """
     if checkpoint.model_type == RAPIDOCR:
         _check_rapidocr(options)
+    if options.engine == "transformers":
+        _check_transformers(options, checkpoint)
     drafter = draft_reader(options.drafts)
     if drafter is not None:
         _check_drafter(drafter, options, checkpoint)
@@ -41,7 +45,20 @@ def _check_drafter(name: str, options: OcrOptions, checkpoint: Checkpoint) -> No
 def _check_rapidocr(options: OcrOptions) -> None:
     if options.device not in ("auto", "cpu"):
         raise UsageError(f"{RAPIDOCR} runs on the processor", remedy="leave out --device")
-    for name in _OF_THE_ENGINE:
+    _refuse(options, RAPIDOCR, _OF_THE_ENGINE)
+
+
+def _check_transformers(options: OcrOptions, checkpoint: Checkpoint) -> None:
+    if checkpoint.reads == "lines":
+        raise UsageError(
+            f"{checkpoint.name} reads lines, which transformers cannot ask it to",
+            remedy="leave out --engine",
+        )
+    _refuse(options, "--engine transformers", _POOLS)
+
+
+def _refuse(options: OcrOptions, who: str, names: tuple[str, ...]) -> None:
+    for name in names:
         if getattr(options, name) != getattr(_DEFAULTS, name):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{RAPIDOCR} has no {option}", remedy=f"leave out {option}")
+            raise UsageError(f"{who} has no {option}", remedy=f"leave out {option}")

@@ -13,6 +13,7 @@ Format = Literal["text", "markdown", "jsonl", "hocr", "alto", "pdf", "dolma"]
 ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
 ProgressMode = Literal["auto", "rich", "json", "none"]
+EngineName = Literal["native", "transformers"]
 
 DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
@@ -51,6 +52,8 @@ class OcrOptions:
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)
     model: str = DEFAULT_MODEL
+    engine: EngineName = "native"
+    """What runs a checkpoint: our own engine, or transformers, which knows more families."""
     pages: str | None = None
     password: str | None = None
     dpi: int = DEFAULT_DPI

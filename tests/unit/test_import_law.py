@@ -68,7 +68,7 @@ THIRD_PARTY = {
     "torch": {"engine", "kernels", "readers", "bench"},
     "triton": {"kernels"},
     "huggingface_hub": {"hub"},
-    "transformers": {"bench"},
+    "transformers": {"bench", "readers"},
     "tokenizers": {"engine"},
     "safetensors": {"engine", "checkpoint", "memory"},
     "pymupdf": {"documents", "outputs", "bench"},

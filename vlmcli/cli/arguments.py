@@ -14,6 +14,7 @@ from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_READERS,
     DRAFT_SOURCES,
+    EngineName,
     Format,
     ProgressMode,
     ReuseMode,
@@ -100,6 +101,14 @@ Model = Annotated[
         metavar="NAME|PATH",
         envvar="VLMCLI_MODEL",
         help="Built-in model, rapidocr, or a checkpoint: its directory, or its name on the hub.",
+        rich_help_panel=_READING,
+    ),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        help="What runs a checkpoint: our own engine, or transformers, which knows more "
+        "families and is slower.",
         rich_help_panel=_READING,
     ),
 ]

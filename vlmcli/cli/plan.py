@@ -60,6 +60,7 @@ def plan(
     estimate_memory: EstimateMemory = True,
     as_json: AsJson = False,
     model: a.Model = DEFAULT_MODEL,
+    engine: a.Engine = "native",
     pages: a.Pages = None,
     password: a.Password = None,
     password_file: a.PasswordFile = None,
@@ -93,6 +94,7 @@ def plan(
         PlanRequest(
             inputs=tuple(inputs or ()),
             model=model,
+            engine=engine,
             pages=pages,
             dpi=dpi,
             max_pixels=max_pixels,

@@ -168,7 +168,8 @@ def model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
     facts, settings = job.model, job.settings
     weigh, dtype = job.weigh, settings.resolve_dtype(job.model)
     if facts.foreign is not None:
-        return foreign_terms(facts.foreign, [demand.patches for demand in read], weigh)
+        patches = [demand.patches for demand in read]
+        return foreign_terms(facts, patches, dtype, settings.device, weigh)
     pools = pools_for(job, load)
     return {
         "weights": estimate.weights(facts.num_parameters, dtype),

@@ -24,9 +24,31 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     keep_heap_small()
     if checkpoint.model_type == RAPIDOCR:
         return _rapidocr(options)
+    if options.engine == "transformers":
+        return _transformers(checkpoint, options)
     reader = _native(checkpoint, options, budgets)
     drafter = draft_reader(options.drafts)
     return reader if drafter is None else _drafted(reader, drafter, options, budgets)
+
+
+def _transformers(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
+    from vlmcli.engine.models.prompts import prompt_for
+    from vlmcli.readers.one_by_one import OneByOneReader
+    from vlmcli.readers.plain import TransformersModel
+
+    device = "cpu" if options.device == "auto" else options.device
+    dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
+    model = TransformersModel(
+        checkpoint.path,
+        device=device,
+        dtype=dtype,
+        num_threads=options.threads or default_threads(),
+        prompts=options.question or (prompt_for(checkpoint.model_type, "text"),),
+        questions=options.question,
+        max_tokens=options.max_tokens,
+        retries=options.retries,
+    )
+    return OneByOneReader(model)
 
 
 def _drafted(main: Reader, name: str, options: OcrOptions, budgets: Budgets) -> Reader:

@@ -6,13 +6,13 @@ Knows requests and tokens, no pages.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.readers.answers import Answer, add_seconds, add_tokens
 from vlmcli.readers.shortage import release_device
 from vlmcli.results import DraftCount, Seconds, TokenCounts
 
@@ -20,21 +20,6 @@ _TEMPERATURE_STEP = 0.3
 
 Build = Callable[[str, float, int], Request]
 """Makes the request of one attempt from its id, temperature and seed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What became of a request, all attempts counted."""
-
-    text: str
-    confidence: float | None
-    """Geometric mean of the tokens' probabilities, 0 to 1."""
-    is_looped: bool
-    is_truncated: bool
-    """Whether the token limit ended it."""
-    attempts: int
-    tokens: TokenCounts
-    seconds: Seconds
 
 
 @dataclass(slots=True)
@@ -188,35 +173,6 @@ def _sources(output: RequestOutput) -> tuple[DraftCount, ...]:
         DraftCount(name=name, guessed=guessed, right=right)
         for name, (guessed, right) in sorted(output.agreement.items())
         if guessed
-    )
-
-
-def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
-    """Sum, field by field; sources by their names."""
-    guessed, right = Counter[str](), Counter[str]()
-    for source in (*a.sources, *b.sources):
-        guessed[source.name] += source.guessed
-        right[source.name] += source.right
-    return TokenCounts(
-        visual=a.visual + b.visual,
-        prompt=a.prompt + b.prompt,
-        output=a.output + b.output,
-        drafted=a.drafted + b.drafted,
-        accepted=a.accepted + b.accepted,
-        sources=tuple(
-            DraftCount(name=name, guessed=guessed[name], right=right[name])
-            for name in sorted(guessed)
-        ),
-    )
-
-
-def add_seconds(a: Seconds, b: Seconds) -> Seconds:
-    """Sum, field by field."""
-    return Seconds(
-        render=a.render + b.render,
-        encode=a.encode + b.encode,
-        prefill=a.prefill + b.prefill,
-        decode=a.decode + b.decode,
     )
 
 

@@ -8,12 +8,12 @@ pages of a job are not looked for here, that is the pipeline's reuse layer.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
+from vlmcli.engine.models.prompts import prompt_for
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import resize
 from vlmcli.engine.request import (
@@ -24,16 +24,15 @@ from vlmcli.engine.request import (
     SamplingParams,
 )
 from vlmcli.errors import PageError, UsageError
+from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
 from vlmcli.readers.drafts import page_drafts
-from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
-from vlmcli.results import PageAnswer, Seconds, TokenCounts
 
 Pixels = npt.NDArray[np.uint8]
 
-DEFAULT_MAX_TOKENS = 4096
-INSTRUCTION = "Read the text of this page. Write it down exactly, in reading order."
+INSTRUCTION = prompt_for("", "text")
 
 
 class PageReader:
@@ -148,7 +147,7 @@ class PageReader:
         answers = [one for one in page.values() if one is not None]
         if len(answers) == len(page):
             del self._pages[key]
-            self._finished.append(_reading(key, self._questions, answers))
+            self._finished.append(page_reading(key, self._questions, answers))
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:
@@ -237,41 +236,6 @@ class _PageRequest:
             ),
             drafts=self._drafts,
         )
-
-
-def _reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) -> PageReading:
-    """A page whose questions, or whose one instruction, have all been answered."""
-    is_looped = any(answer.is_looped for answer in answers)
-    asked = tuple(
-        PageAnswer(question=question, text=answer.text)
-        for question, answer in zip(questions, answers, strict=False)
-    )
-    return PageReading(
-        key=key,
-        status="looped" if is_looped else "ok",
-        text="\n\n".join(answer.text for answer in answers if answer.text),
-        answers=asked if questions else None,
-        message="the model repeated itself; the text is cut there" if is_looped else "",
-        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
-        attempts=max(answer.attempts for answer in answers),
-        tokens=_tokens(answers),
-        seconds=_seconds(answers),
-    )
-
-
-def _tokens(answers: Sequence[Answer]) -> TokenCounts:
-    """What a page took in tokens. Its picture counts once, however many questions share it."""
-    total = TokenCounts()
-    for answer in answers:
-        total = add_tokens(total, answer.tokens)
-    return replace(total, visual=max(answer.tokens.visual for answer in answers))
-
-
-def _seconds(answers: Sequence[Answer]) -> Seconds:
-    total = Seconds()
-    for answer in answers:
-        total = add_seconds(total, answer.seconds)
-    return total
 
 
 def picture_digest(pixels: Pixels) -> bytes:

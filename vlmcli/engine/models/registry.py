@@ -84,7 +84,8 @@ def find_family(model_type: str) -> Family:
     if model_type not in _MODULES:
         raise ModelError(
             f"model type {model_type!r} is not supported",
-            remedy=f"native families: {', '.join(native_families())}",
+            remedy="run it with --engine transformers; native families: "
+            + ", ".join(native_families()),
         )
     module_name, class_name, _ = _MODULES[model_type]
     module = import_module(f"vlmcli.engine.models.{module_name}")
