@@ -1,5 +1,7 @@
 """Options that a reader cannot follow, refused before anything is opened: what contradicts what."""
 
+from dataclasses import replace
+
 from vlmcli.checkpoint import Checkpoint
 from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions, draft_reader
@@ -8,6 +10,13 @@ from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 _POOLS = ("kv_dtype", "vision_kv_dtype", "vision_cache")
 _OF_THE_ENGINE = ("dtype", *_POOLS, "max_tokens", "engine")
 _DEFAULTS = OcrOptions(inputs=())
+
+
+def settled(options: OcrOptions) -> OcrOptions:
+    """The options as the job follows them: a task for a model is not answered by a text layer."""
+    if options.task != "text" and options.text_layer == "auto":
+        return replace(options, text_layer="ignore")
+    return options
 
 
 def takes_drafts(options: OcrOptions) -> bool:
@@ -23,6 +32,12 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
         UsageError: there is one.
         ModelError: the reader that is to draft is not installed.
     """
+    is_asked = checkpoint.reads == "page" and checkpoint.model_type != RAPIDOCR
+    if options.task != "text" and not is_asked:
+        raise UsageError(
+            f"{checkpoint.name} reads text and takes no instructions",
+            remedy=f"for --task {options.task} give a --model that does",
+        )
     if checkpoint.model_type == RAPIDOCR:
         _check_rapidocr(options)
     if options.engine == "transformers":

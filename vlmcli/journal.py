@@ -32,6 +32,7 @@ _CHUNK = 1 << 20
 RESULT_OPTIONS = (
     "question",
     "engine",
+    "task",
     "pages",
     "dpi",
     "max_pixels",

@@ -14,6 +14,7 @@ ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
 ProgressMode = Literal["auto", "rich", "json", "none"]
 EngineName = Literal["native", "transformers"]
+TaskName = Literal["text", "markdown", "table", "formula", "layout"]
 
 DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
@@ -62,6 +63,8 @@ class OcrOptions:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     vision_kv_dtype: str = "auto"
+    task: TaskName = "text"
+    """What a model that takes instructions is to write down of every page."""
     text_layer: TextLayerMode = "auto"
     drafts: str = "auto"
     reuse: ReuseMode = "verified"

@@ -18,7 +18,7 @@ from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
-from vlmcli.fitness import check_reader
+from vlmcli.fitness import check_reader, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
@@ -85,6 +85,7 @@ def run_ocr(
         VlmcliError: nothing could be done: see the subclasses in `errors`.
     """
     started = time.monotonic()
+    options = settled(options)
     if options.pages is not None:
         parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)

@@ -20,7 +20,7 @@ _SEEN_IN_PIXELS = frozenset({"pages", "dpi", "max_pixels", "strict", "text_layer
 _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (
     *("documents", "engine", "kernels", "readers"),
-    *("assemble.py", "joining.py", "loops.py", "rapidocr.py"),
+    *("assemble.py", "joining.py", "loops.py", "markup", "rapidocr.py"),
 )
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 

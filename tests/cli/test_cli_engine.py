@@ -1,4 +1,4 @@
-"""`--engine transformers` as users run it: a family that the engine does not know is no dead end."""
+"""`--engine transformers` as users run it: a family that our engine does not know can be read."""
 
 import json
 import subprocess

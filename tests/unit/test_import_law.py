@@ -39,9 +39,10 @@ LAW: dict[str, set[str]] = {
     "reading": {*PLAIN, "documents"},
     "readers": {
         *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
-        *("engine", "documents", "memory"),
+        *("engine", "documents", "memory", "markup"),
     },
     "nano": set(),
+    "markup": set(),
     "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},

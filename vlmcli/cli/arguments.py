@@ -18,6 +18,7 @@ from vlmcli.options import (
     Format,
     ProgressMode,
     ReuseMode,
+    TaskName,
     TextLayerMode,
     draft_sources,
     parse_size,
@@ -109,6 +110,14 @@ Engine = Annotated[
     typer.Option(
         help="What runs a checkpoint: our own engine, or transformers, which knows more "
         "families and is slower.",
+        rich_help_panel=_READING,
+    ),
+]
+Task = Annotated[
+    TaskName,
+    typer.Option(
+        help="What a model that reads pages whole is asked for, in its family's own words. All but "
+        "text are for the model, whatever the page's own text layer says.",
         rich_help_panel=_READING,
     ),
 ]

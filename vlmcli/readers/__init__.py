@@ -43,8 +43,9 @@ def _transformers(checkpoint: Checkpoint, options: OcrOptions) -> Reader:
         device=device,
         dtype=dtype,
         num_threads=options.threads or default_threads(),
-        prompts=options.question or (prompt_for(checkpoint.model_type, "text"),),
+        prompts=options.question or (prompt_for(checkpoint.model_type, options.task),),
         questions=options.question,
+        task=options.task,
         max_tokens=options.max_tokens,
         retries=options.retries,
     )
@@ -94,4 +95,6 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
         return LineReader(
             guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
         )
-    return PageReader(guard, max_tokens=options.max_tokens, questions=options.question)
+    return PageReader(
+        guard, max_tokens=options.max_tokens, questions=options.question, task=options.task
+    )

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vlmcli.engine.models.prompts import Task
+from vlmcli.markup import tidy
 from vlmcli.reading import PageReading
 from vlmcli.results import DraftCount, PageAnswer, Seconds, TokenCounts
 
@@ -26,8 +28,17 @@ class Answer:
     seconds: Seconds
 
 
-def page_reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) -> PageReading:
-    """A page whose questions, or whose one instruction, have all been answered."""
+def page_reading(
+    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: Task
+) -> PageReading:
+    """A page whose questions, or whose one instruction, have all been answered.
+
+    Args:
+        key: of the page.
+        questions: the user's, whose answers stay as they are; none where the task was given.
+        answers: to all questions, or to the instruction.
+        task: that the text is tidied for.
+    """
     is_looped = any(answer.is_looped for answer in answers)
     asked = tuple(
         PageAnswer(question=question, text=answer.text)
@@ -36,7 +47,7 @@ def page_reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) 
     return PageReading(
         key=key,
         status="looped" if is_looped else "ok",
-        text="\n\n".join(answer.text for answer in answers if answer.text),
+        text=_text(answers) if questions else tidy(_text(answers), task),
         answers=asked if questions else None,
         message="the model repeated itself; the text is cut there" if is_looped else "",
         suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
@@ -44,6 +55,10 @@ def page_reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) 
         tokens=_tokens(answers),
         seconds=_seconds(answers),
     )
+
+
+def _text(answers: Sequence[Answer]) -> str:
+    return "\n\n".join(answer.text for answer in answers if answer.text)
 
 
 def _tokens(answers: Sequence[Answer]) -> TokenCounts:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
-from vlmcli.engine.models.prompts import prompt_for
+from vlmcli.engine.models.prompts import Task, prompt_for
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.preprocess import resize
 from vlmcli.engine.request import (
@@ -43,18 +43,26 @@ class PageReader:
         max_tokens: output tokens of an answer at the most; None for `DEFAULT_MAX_TOKENS`, or what
             the model's positions leave.
         questions: what every page is asked; none to have its text.
+        task: what it is asked for where there are no questions.
 
     Raises:
         UsageError: a question holds the mark that stands for a picture.
     """
 
     def __init__(
-        self, guard: Guard, *, max_tokens: int | None, questions: Sequence[str] = ()
+        self,
+        guard: Guard,
+        *,
+        max_tokens: int | None,
+        questions: Sequence[str] = (),
+        task: Task = "text",
     ) -> None:
         self._guard = guard
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         self._questions = tuple(questions)
-        self._endings = [prompt_ending(guard.engine, text) for text in questions or (INSTRUCTION,)]
+        self._task = task
+        instruction = prompt_for(guard.engine.model_config.model_type, task)
+        self._endings = [prompt_ending(guard.engine, text) for text in questions or (instruction,)]
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -147,7 +155,7 @@ class PageReader:
         answers = [one for one in page.values() if one is not None]
         if len(answers) == len(page):
             del self._pages[key]
-            self._finished.append(page_reading(key, self._questions, answers))
+            self._finished.append(page_reading(key, self._questions, answers, task=self._task))
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vlmcli.engine.models.prompts import Task
+from vlmcli.engine.tokenizer import is_markup
 from vlmcli.errors import ModelError, PageError
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
 from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
@@ -39,6 +41,7 @@ class TransformersModel:
         num_threads: of torch.
         prompts: what every page is asked, in order.
         questions: the user's, if `prompts` are questions; none to have a page's text.
+        task: what the text is tidied for.
         max_tokens: output tokens of an answer at the most; None for `DEFAULT_MAX_TOKENS`.
         retries: attempts after the first where an answer loops.
 
@@ -55,16 +58,25 @@ class TransformersModel:
         num_threads: int,
         prompts: Sequence[str],
         questions: Sequence[str] = (),
+        task: Task = "text",
         max_tokens: int | None,
         retries: int,
     ) -> None:
         torch.set_num_threads(num_threads)
         self._device = device
         self._prompts, self._questions = tuple(prompts), tuple(questions)
+        self._task = task
         self._max_tokens, self._retries = max_tokens or DEFAULT_MAX_TOKENS, retries
         with _load_errors_named(path):
             self._processor, self._model = _load(path, device, dtype)
         self._tokenizer = getattr(self._processor, "tokenizer", self._processor)
+        self._hidden = frozenset(
+            i
+            for i, token in zip(
+                self._tokenizer.all_special_ids, self._tokenizer.all_special_tokens, strict=True
+            )
+            if not is_markup(token)
+        )
         self._image_token = _image_token_id(self._model.config)
         self._num_tokens = 0
         with _load_errors_named(path):
@@ -82,7 +94,7 @@ class TransformersModel:
         for prompt in self._prompts:
             with memory_errors_translated(), _page_faults_named():
                 answers.append(self._answer(job.picture, prompt, is_stopped))
-        return page_reading(job.key, self._questions, answers)
+        return page_reading(job.key, self._questions, answers, task=self._task)
 
     def drop_caches(self) -> None:
         """Give back what torch keeps of a GPU without using it."""
@@ -162,7 +174,8 @@ class TransformersModel:
         return tokens[:stop]
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+        shown = [token for token in tokens if token not in self._hidden]
+        return str(self._tokenizer.decode(shown, skip_special_tokens=False))
 
 
 class _Watch:
