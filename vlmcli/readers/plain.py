@@ -70,13 +70,7 @@ class TransformersModel:
         with _load_errors_named(path):
             self._processor, self._model = _load(path, device, dtype)
         self._tokenizer = getattr(self._processor, "tokenizer", self._processor)
-        self._hidden = frozenset(
-            i
-            for i, token in zip(
-                self._tokenizer.all_special_ids, self._tokenizer.all_special_tokens, strict=True
-            )
-            if not is_markup(token)
-        )
+        self._hidden = _hidden_tokens(self._tokenizer)
         self._image_token = _image_token_id(self._model.config)
         self._num_tokens = 0
         with _load_errors_named(path):
@@ -275,6 +269,14 @@ def _chat(processor: Any, prompt: str) -> str:
         )
     mark = getattr(processor, "image_token", None) or getattr(tokenizer, "image_token", None)
     return f"{mark}\n{prompt}" if mark else prompt
+
+
+def _hidden_tokens(tokenizer: Any) -> frozenset[int]:
+    """Special tokens, which are not shown, but for those that are the page's markup."""
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    added = tokenizer.added_tokens_decoder.items()
+    special = {i: token.content for i, token in added if token.special} | dict(named)
+    return frozenset(i for i, text in special.items() if not is_markup(text))
 
 
 def _image_token_id(config: Any) -> int | None:
