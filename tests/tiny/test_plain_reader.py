@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from vlmcli.errors import ModelError
 from vlmcli.readers.one_by_one import OneByOneReader
 from vlmcli.readers.plain import TransformersModel
-from vlmcli.reading import PageJob, PageReading
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
 
 PROMPT = "Read this."
 MAX_TOKENS = 24
@@ -98,18 +99,21 @@ def test_loops_are_stopped_tried_again_and_cut(checkpoint, tmp_path, retries):
 def test_a_page_that_is_given_up_stops_at_its_next_token(checkpoint):
     model = load(checkpoint, max_tokens=400)
     reader = OneByOneReader(model)
-    decode = model._model.forward
+    forward, tries = model._model.forward, []
 
+    @wraps(forward)
     def slow(*args, **kwargs):
+        tries.append(1)
         time.sleep(0.02)
-        return decode(*args, **kwargs)
+        return forward(*args, **kwargs)
 
     model._model.forward = slow
     reader.submit(PageJob(key=1, picture=picture(1)))
-    reader.step()
+    while len(tries) < 3:
+        assert reader.step() == ()
     reader.abort(1)
     reader.close()
-    assert model.stats()["output_tokens"] < 100
+    assert 3 <= len(tries) < 100 and not reader.has_work()
 
 
 def test_a_picture_that_the_processor_refuses_costs_its_page(checkpoint):
@@ -125,6 +129,32 @@ def test_a_picture_that_the_processor_refuses_costs_its_page(checkpoint):
     assert "no good" in reading.message
     model._processor.image_processor.preprocess = process
     assert read(model, range(1))[0].status == "ok"
+
+
+def test_a_failed_allocation_is_no_fault_of_the_page(checkpoint):
+    model = load(checkpoint)
+    forward, tries = model._model.forward, []
+
+    @wraps(forward)
+    def short(*args, **kwargs):
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        if len(tries) == 3:
+            raise RuntimeError("shapes do not match")
+        return forward(*args, **kwargs)
+
+    model._model.forward = short
+    reader = OneByOneReader(model)
+    reader.submit(PageJob(key=1, picture=picture(1)))
+    with pytest.raises(OutOfMemoryError):
+        while reader.has_work():
+            reader.step()
+    # The page is still there; what is wrong with it now is its own.
+    readings = []
+    while reader.has_work():
+        readings += reader.step()
+    assert [(reading.status, reading.code) for reading in readings] == [("error", "read")]
 
 
 def test_code_of_a_checkpoint_is_never_run(checkpoint, tmp_path):

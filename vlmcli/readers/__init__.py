@@ -13,15 +13,29 @@ from vlmcli.processors import default_threads
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 from vlmcli.reading import OutOfMemoryError, Reader
 
+_NO_PATIENCE = 0.002
+"""Seconds that a large reader's steps wait for a small one that drafts in a thread of its own."""
+
 
 def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     """The reader for a checkpoint, its weights loaded and its pools made, within the budgets.
 
     Raises:
-        ModelError: the checkpoint is incomplete, unsupported, or does not match its config.
+        ModelError: the checkpoint is incomplete, unsupported, or does not match its config; or a
+            library is missing that it needs.
         WillNotFitError: less memory is there than the plan has counted on.
     """
     keep_heap_small()
+    try:
+        return _load(checkpoint, options, budgets)
+    except (OutOfMemoryError, MemoryError) as error:
+        raise WillNotFitError(
+            f"memory ran out while {checkpoint.name} was loaded: {error}",
+            remedy="end other programs, or take a smaller model or --dtype bfloat16",
+        ) from error
+
+
+def _load(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     if checkpoint.model_type == RAPIDOCR:
         return _rapidocr(options)
     if options.engine == "transformers":
@@ -57,19 +71,21 @@ def _drafted(main: Reader, name: str, options: OcrOptions, budgets: Budgets) -> 
     from vlmcli.readers.drafted import DraftedReader
 
     if name == RAPIDOCR:
-        return DraftedReader(main, _rapidocr(options), name=name, reads_crops=False)
+        drafter = _rapidocr(options, patience=_NO_PATIENCE)
+        return DraftedReader(main, drafter, name=name, reads_crops=False)
     small = OcrOptions(inputs=(), model=name, device="cpu", retries=0, threads=options.threads)
     assert budgets.drafting is not None, "the plan has no room for the reader that drafts"
-    drafter = _native(find_checkpoint(name), small, budgets.drafting)
-    return DraftedReader(main, drafter, name=name, reads_crops=True)
+    small_reader = _native(find_checkpoint(name), small, budgets.drafting)
+    return DraftedReader(main, small_reader, name=name, reads_crops=True)
 
 
-def _rapidocr(options: OcrOptions) -> Reader:
+def _rapidocr(options: OcrOptions, *, patience: float | None = None) -> Reader:
     from vlmcli.readers.one_by_one import OneByOneReader
     from vlmcli.readers.rapid import RapidOcrModel
 
     threads = options.threads or default_threads()
-    return OneByOneReader(RapidOcrModel(find_rapidocr(), num_threads=threads))
+    model = RapidOcrModel(find_rapidocr(), num_threads=threads)
+    return OneByOneReader(model) if patience is None else OneByOneReader(model, patience=patience)
 
 
 def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
@@ -80,16 +96,10 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
     from vlmcli.readers.pages import PageReader
     from vlmcli.readers.shortage import memory_errors_translated
 
-    try:
-        with memory_errors_translated():
-            engine = Engine.from_checkpoint(
-                checkpoint.path, engine_config(options, budgets, reads=checkpoint.reads)
-            )
-    except OutOfMemoryError as error:
-        raise WillNotFitError(
-            f"memory ran out while {checkpoint.name} was loaded: {error}",
-            remedy="end other programs, or take a smaller model or --dtype bfloat16",
-        ) from error
+    with memory_errors_translated():
+        engine = Engine.from_checkpoint(
+            checkpoint.path, engine_config(options, budgets, reads=checkpoint.reads)
+        )
     guard = Guard(engine, retries=options.retries)
     if checkpoint.reads == "lines":
         return LineReader(

@@ -87,10 +87,12 @@ class OneByOneReader:
 
     Args:
         model: loaded; used by nobody else.
+        patience: seconds that a step waits for the page in work.
     """
 
-    def __init__(self, model: PageModel) -> None:
+    def __init__(self, model: PageModel, *, patience: float = _PATIENCE) -> None:
         self._model = model
+        self._patience = patience
         self._waiting: deque[PageJob] = deque()
         self._turn: _Turn | None = None
         self._seconds = 0.0
@@ -110,7 +112,7 @@ class OneByOneReader:
         if self._turn is None:
             self._begin()
         turn = self._turn
-        if turn is None or not turn.wait(_PATIENCE):
+        if turn is None or not turn.wait(self._patience):
             return ()
         self._turn = None
         self._seconds += time.monotonic() - self._started

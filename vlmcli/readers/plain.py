@@ -22,8 +22,8 @@ from vlmcli.errors import ModelError, PageError
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
 from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
 from vlmcli.readers.one_by_one import IsStopped
-from vlmcli.readers.shortage import device_bytes, memory_errors_translated, release_device
-from vlmcli.reading import PageJob, PageReading
+from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts
 
 _TEMPERATURE_STEP = 0.3
@@ -86,7 +86,7 @@ class TransformersModel:
         assert job.picture is not None, "a page reader needs the page's picture"
         answers = []
         for prompt in self._prompts:
-            with memory_errors_translated(), _page_faults_named():
+            with _page_faults_named():
                 answers.append(self._answer(job.picture, prompt, is_stopped))
         return page_reading(job.key, self._questions, answers, task=self._task)
 
@@ -233,8 +233,8 @@ def _load_errors_named(path: Path) -> Iterator[None]:
             remedy="install it beside vlmcli",
         ) from error
     except (OSError, *_FAULTS) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+        if is_shortage(error):
+            raise OutOfMemoryError(str(error)) from error
         raise ModelError(f"transformers cannot read with {path.name}: {_first_line(error)}") from (
             error
         )
@@ -242,13 +242,12 @@ def _load_errors_named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _page_faults_named() -> Iterator[None]:
-    """A picture that a processor or a model refuses costs its page; failed allocations pass."""
+    """A picture that a processor or a model refuses costs its page; failed allocations do not."""
     try:
         yield
     except _FAULTS as error:
-        if isinstance(error, RuntimeError):
-            with memory_errors_translated():
-                raise
+        if is_shortage(error):
+            raise OutOfMemoryError(str(error)) from error
         raise PageError(f"transformers failed: {_first_line(error)}", code="read") from error
 
 
