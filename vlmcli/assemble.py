@@ -1,15 +1,13 @@
 """From what workers and readers say about a page to its record. Pure functions, no state."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Literal
 
-from vlmcli.documents.lines import LineCrop, join_text
 from vlmcli.documents.prepared import PreparedPage
-from vlmcli.reading import CropText, PageReading
+from vlmcli.joining import join_crops
+from vlmcli.reading import PageReading
 from vlmcli.results import ErrorInfo, Line, PageAnswer, PageRecord, Seconds, Status
 
 _MIN_TRIPLES = 20
@@ -96,10 +94,10 @@ def read_record(
     """The record of a page that a model has read."""
     crops = page.crops
     failed = reading.status != "ok"
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = () if reading.status == "error" else reading.lines
     text = reading.text
     if crops and reading.status != "error":
-        lines, text = _join_crops(crops, reading.crops)
+        lines, text = join_crops(crops, reading.crops)
     return PageRecord(
         document=identity.document,
         page=identity.page,
@@ -139,49 +137,6 @@ def with_answers(record: PageRecord, questions: Sequence[str]) -> PageRecord:
         return record
     answers = tuple(PageAnswer(question=question, text=record.text) for question in questions)
     return replace(record, answers=answers)
-
-
-def _join_crops(
-    crops: Sequence[LineCrop], answers: Sequence[CropText]
-) -> tuple[tuple[Line, ...], str]:
-    """The lines of a page and its text, from what the crops of its lines say.
-
-    A line's confidence is the geometric mean of its crops', weighted by their lengths. It is
-    rounded once, here, and to two digits: what a crop is batched with changes the seventh digit,
-    and a resumed job batches otherwise than the uninterrupted one whose records it must equal.
-    """
-    lines: list[Line] = []
-    places: list[LineCrop] = []
-    pairs = zip(crops, answers, strict=True)
-    for _, group in groupby(pairs, key=lambda pair: pair[0].line):
-        members = list(group)
-        text = " ".join(answer.text for _, answer in members if answer.text)
-        if not text:
-            continue
-        boxes = [crop.bbox for crop, _ in members]
-        places.append(members[0][0])
-        lines.append(
-            Line(
-                bbox=(
-                    min(box[0] for box in boxes),
-                    min(box[1] for box in boxes),
-                    max(box[2] for box in boxes),
-                    max(box[3] for box in boxes),
-                ),
-                text=text,
-                confidence=_confidence([answer for _, answer in members]),
-            )
-        )
-    return tuple(lines), join_text(places, [line.text for line in lines])
-
-
-def _confidence(answers: Sequence[CropText]) -> float | None:
-    known = [(a.confidence, len(a.text)) for a in answers if a.confidence is not None and a.text]
-    if not known:
-        return None
-    total = sum(length for _, length in known)
-    logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
-    return round(math.exp(logs / total), 2)
 
 
 def layer_suspects(page: PreparedPage, text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 The table of families in the documentation is made here, so that it cannot say what is not so.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from vlmcli.checkpoint import (
 from vlmcli.engine.models.registry import native_families, published_as
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_checkpoints
-from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.facts import ModelFacts
+from vlmcli.memory.request import find_facts
+from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ def families_by_type() -> dict[str, str]:
 
 
 def installed_models() -> Iterator[InstalledModel]:
-    """The built-in model, then those in the Hugging Face cache."""
+    """The built-in model, RapidOCR where it is, then those in the Hugging Face cache."""
     path = built_in_path()
     yield InstalledModel(
         name=BUILT_IN,
@@ -64,6 +66,14 @@ def installed_models() -> Iterator[InstalledModel]:
         model_type=model_type_of(path),
         num_bytes=_weight_bytes(path),
     )
+    with contextlib.suppress(ModelError):
+        files = find_rapidocr()
+        yield InstalledModel(
+            name=RAPIDOCR,
+            path=files.detector.parent,
+            model_type=RAPIDOCR,
+            num_bytes=files.num_bytes,
+        )
     for cached in cached_checkpoints():
         try:
             kind = model_type_of(cached.path)
@@ -83,8 +93,8 @@ def describe(model: str) -> ModelCard:
     checkpoint = find_checkpoint(model)
     return ModelCard(
         checkpoint=checkpoint,
-        facts=facts_from_directory(checkpoint.path, checkpoint.name),
-        num_bytes=_weight_bytes(checkpoint.path),
+        facts=find_facts(model),
+        num_bytes=_model_bytes(checkpoint),
     )
 
 
@@ -99,6 +109,8 @@ def verify(model: str) -> int:
     """
     from vlmcli.engine.loader import check_weights
 
+    if model == RAPIDOCR:
+        raise ModelError(f"{RAPIDOCR} is a program with models of its own, no checkpoint")
     return check_weights(find_checkpoint(model).path)
 
 
@@ -106,6 +118,12 @@ def family_table() -> list[str]:
     """The families as lines of a Markdown table."""
     rows = [f"| `{kind}` | {names} |" for kind, names in families_by_type().items()]
     return ["| model type in `config.json` | published as |", "|---|---|", *rows]
+
+
+def _model_bytes(checkpoint: Checkpoint) -> int:
+    if checkpoint.model_type == RAPIDOCR:
+        return find_rapidocr().num_bytes
+    return _weight_bytes(checkpoint.path)
 
 
 def _weight_bytes(path: Path) -> int:

@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_path, is_hub_id
+from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 BUILT_IN = "nano"
 _CHUNK = 1 << 20
+_READ_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".txt", ".model"})
+"""Of files that say something about a model: configuration, weights, chat format, vocabulary."""
 _WHOLE_FILE_LIMIT = 256 << 20
 """Weights up to this size are hashed whole; of larger files the header and the size must do."""
 
@@ -56,11 +59,13 @@ def checkpoint_path(model: str) -> Path | None:
 
 
 def find_checkpoint(model: str) -> Checkpoint:
-    """The checkpoint that `--model` names: see `checkpoint_path`.
+    """The checkpoint that `--model` names: see `checkpoint_path`; or RapidOCR.
 
     Raises:
         ModelError: there is no such model, or its config cannot be read.
     """
+    if model == RAPIDOCR:
+        return _rapidocr()
     path = checkpoint_path(model)
     if path is None:
         remedy = f"give a directory with config.json and *.safetensors, or use '{BUILT_IN}'"
@@ -78,6 +83,18 @@ def find_checkpoint(model: str) -> Checkpoint:
             height=int(reading.get("line_height", 28)),
             max_width=int(reading.get("max_line_width", 1120)),
         ),
+    )
+
+
+def _rapidocr() -> Checkpoint:
+    files = find_rapidocr()
+    return Checkpoint(
+        name=RAPIDOCR,
+        path=files.detector.parent,
+        revision=files.revision,
+        model_type=RAPIDOCR,
+        reads="page",
+        line=LineSpec(height=28, max_width=1120),
     )
 
 
@@ -105,7 +122,7 @@ def revision_of(path: Path) -> str:
         ModelError: a file cannot be read.
     """
     digest = hashlib.sha256()
-    files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors"))
+    files = sorted(p for p in path.rglob("*") if p.suffix in _READ_SUFFIXES)
     try:
         for file in files:
             digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())

@@ -247,9 +247,10 @@ class OcrJob:
             key=page.task.serial,
             crops=prepared.crops,
             picture=prepared.picture,
+            draft_crops=prepared.draft_crops,
             drafts=self._drafts(prepared, page.decision),
         )
-        page.prepared = replace(prepared, picture=None)
+        page.prepared = replace(prepared, picture=None, draft_crops=())
         self._desk.put(job)
 
     def _drafts(self, prepared: PreparedPage, decision: Decision | None) -> tuple[Draft, ...]:

@@ -31,6 +31,8 @@ _MAGIC = "vlmcli"
 _CHUNK = 1 << 20
 RESULT_OPTIONS = (
     "question",
+    "engine",
+    "task",
     "pages",
     "dpi",
     "max_pixels",

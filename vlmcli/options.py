@@ -13,10 +13,15 @@ Format = Literal["text", "markdown", "jsonl", "hocr", "alto", "pdf", "dolma"]
 ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
 ProgressMode = Literal["auto", "rich", "json", "none"]
+EngineName = Literal["native", "transformers"]
+TaskName = Literal["text", "markdown", "table", "formula", "layout"]
 
 DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
 an earlier page, the built-in model's draft head, the answer's own beginning."""
+DRAFT_READERS = ("nano", "rapidocr")
+"""Small readers that read a page first, so that a large model need only check it. Only where named:
+what they cost depends on the machine, and so does whether that is less than they save."""
 
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
@@ -48,6 +53,8 @@ class OcrOptions:
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)
     model: str = DEFAULT_MODEL
+    engine: EngineName = "native"
+    """What runs a checkpoint: our own engine, or transformers, which knows more families."""
     pages: str | None = None
     password: str | None = None
     dpi: int = DEFAULT_DPI
@@ -56,6 +63,8 @@ class OcrOptions:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     vision_kv_dtype: str = "auto"
+    task: TaskName = "text"
+    """What a model that takes instructions is to write down of every page."""
     text_layer: TextLayerMode = "auto"
     drafts: str = "auto"
     reuse: ReuseMode = "verified"
@@ -83,17 +92,26 @@ def draft_sources(text: str) -> frozenset[str]:
     """The sources of drafts that `auto`, `off` or a list such as `text-layer,ngram` stand for.
 
     Raises:
-        UsageError: there is no such source.
+        UsageError: there is no such source, or two readers are to read every page first.
     """
     if text in ("auto", "off"):
         return frozenset(DRAFT_SOURCES if text == "auto" else ())
     names = frozenset(name.strip() for name in text.split(","))
-    if not names <= set(DRAFT_SOURCES):
+    if not names <= {*DRAFT_SOURCES, *DRAFT_READERS}:
         raise UsageError(
             f"no such source of drafts in {text!r}",
-            remedy=f"give auto, off, or some of {','.join(DRAFT_SOURCES)}",
+            remedy=f"give auto, off, or some of {','.join((*DRAFT_SOURCES, *DRAFT_READERS))}",
+        )
+    if names.issuperset(DRAFT_READERS):
+        raise UsageError(
+            "two readers to draft with", remedy=f"name one of {', '.join(DRAFT_READERS)}"
         )
     return names
+
+
+def draft_reader(text: str) -> str | None:
+    """The one of `DRAFT_READERS` that a value of `--drafts` names, if any."""
+    return next((name for name in DRAFT_READERS if name in draft_sources(text)), None)
 
 
 def parse_size(text: str) -> int:

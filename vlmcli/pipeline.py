@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
-from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
+from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
 from vlmcli.errors import ExitCode, InputError
+from vlmcli.fitness import check_reader, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
 from vlmcli.meter import Meter
-from vlmcli.options import OcrOptions, TextLayerMode
+from vlmcli.options import OcrOptions, TextLayerMode, draft_reader
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
@@ -84,9 +85,12 @@ def run_ocr(
         VlmcliError: nothing could be done: see the subclasses in `errors`.
     """
     started = time.monotonic()
+    options = settled(options)
     if options.pages is not None:
         parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    if checkpoint is not None:
+        check_reader(options, checkpoint)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
         if sink is not None:
@@ -190,13 +194,16 @@ def _run(
 
 def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
     """What the page workers are to do for this job."""
-    line = checkpoint.line if checkpoint else _NO_LINES
+    drafts_lines = checkpoint is not None and draft_reader(options.drafts) == BUILT_IN
+    reader = find_checkpoint(BUILT_IN) if drafts_lines else checkpoint
+    line = reader.line if reader else _NO_LINES
     return PrepareSpec(
         render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
         text_layer=options.text_layer,
         reads=checkpoint.reads if checkpoint else "lines",
         line_height=line.height,
         max_line_width=line.max_width,
+        drafts_lines=drafts_lines,
     )
 
 

@@ -31,6 +31,15 @@ def default_jobs() -> int:
     return min(_MOST_JOBS, max(1, num_cpus() - 1))
 
 
+def default_threads() -> int:
+    """Threads of the model: every processor that this process may use, eight at most.
+
+    The page workers run between its steps; with the passive wait policy that `__main__` sets, a
+    thread without work sleeps instead of spinning.
+    """
+    return min(8, num_cpus())
+
+
 def cgroup_quota(root: Path, own: Path) -> float:
     """Processors' worth of time that the control group grants; infinite without a limit.
 

@@ -35,12 +35,14 @@ class Draft:
 class PageJob:
     """One page to read: line crops for a line reader, or the picture for a page reader.
 
-    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures.
+    `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures, and so do
+    `draft_crops`, for a line reader that reads the page first.
     """
 
     key: int
     crops: "tuple[LineCrop, ...]" = ()
     picture: npt.NDArray[np.uint8] | None = None
+    draft_crops: "tuple[LineCrop, ...]" = ()
     drafts: tuple[Draft, ...] = ()
 
 
@@ -56,14 +58,16 @@ class CropText:
 class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
 
-    `answers` come from a page reader that was given questions. `code` names the cause of a failure
-    where `status` does not say enough.
+    A page reader that finds lines gives `lines` too, boxes in pixels of the picture. `answers` come
+    from a page reader that was given questions. `code` names the cause of a failure where `status`
+    does not say enough.
     """
 
     key: int
     status: ReadStatus = "ok"
     crops: tuple[CropText, ...] = ()
     text: str = ""
+    lines: tuple[Line, ...] = ()
     answers: tuple[PageAnswer, ...] | None = None
     message: str = ""
     code: str = ""

@@ -12,13 +12,16 @@ from pathlib import Path
 
 from vlmcli.checkpoint import Checkpoint
 from vlmcli.journal import RESULT_OPTIONS
-from vlmcli.options import OcrOptions
+from vlmcli.options import EngineName, OcrOptions
 from vlmcli.reuse.entries import Recipe
 
 _SEEN_IN_PIXELS = frozenset({"pages", "dpi", "max_pixels", "strict", "text_layer", "reuse"})
 """Options that decide which pixels a page has and who answers it, not what is read in them."""
 _OWN_ENTRIES = frozenset({"device", "dtype"})
-_READING_CODE = ("documents", "engine", "kernels", "readers", "assemble.py", "loops.py")
+_READING_CODE = (
+    *("documents", "engine", "kernels", "readers"),
+    *("assemble.py", "joining.py", "loops.py", "markup", "rapidocr.py"),
+)
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 
 
@@ -40,7 +43,7 @@ def job_recipe(options: OcrOptions, checkpoint: Checkpoint) -> bytes:
         device=options.device,
         reader=f"{checkpoint.reads} {checkpoint.model_type}",
         code=code_digest(),
-        libraries=_libraries(),
+        libraries=_libraries(options.engine),
     ).digest()
 
 
@@ -58,8 +61,9 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _libraries() -> str:
-    return " ".join(f"{name}={_version(name)}" for name in _LIBRARIES)
+def _libraries(engine: EngineName) -> str:
+    names = _LIBRARIES if engine == "native" else (*_LIBRARIES, "transformers", "pillow")
+    return " ".join(f"{name}={_version(name)}" for name in names)
 
 
 def _version(name: str) -> str:

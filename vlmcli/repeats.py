@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlmcli.documents.source import Source
+from vlmcli.fitness import takes_drafts
 from vlmcli.options import OcrOptions, draft_sources, format_size
 from vlmcli.results import PageRecord
 from vlmcli.reuse.decide import Decision, PageReuse
@@ -140,7 +141,7 @@ class Repeats:
     def _lends_texts(self) -> bool:
         """Whether old texts are drafts; the answer to a question is like no page's text."""
         is_wanted = "near-duplicate" in draft_sources(self._options.drafts)
-        return is_wanted and not self._options.question
+        return is_wanted and takes_drafts(self._options)
 
     @property
     def _recent_bytes(self) -> int:

@@ -45,14 +45,27 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftCount:
+    """How well one source of drafts foresaw a page: output tokens guessed, and rightly."""
+
+    name: str
+    guessed: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """Tokens spent on a page. `accepted` of the `drafted` tokens agreed with the model."""
+    """Tokens spent on a page. `accepted` of the `drafted` tokens agreed with the model.
+
+    These two are the best source's of each answer; `sources` has all of them, by name.
+    """
 
     visual: int = 0
     prompt: int = 0
     output: int = 0
     drafted: int = 0
     accepted: int = 0
+    sources: tuple[DraftCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +135,9 @@ class PageRecord:
         for name in ("error", "answers"):
             if data[name] is None:
                 del data[name]
+        sources = data["tokens"].pop("sources")
+        if sources:
+            data["tokens"]["sources"] = {source.pop("name"): source for source in sources}
         out: dict[str, Any] = {"schema": SCHEMA_VERSION}
         for key, value in data.items():
             if key == "tokens":
@@ -175,7 +191,7 @@ class PageRecord:
                 ),
                 verified_by=reuse.get("verified_by"),
             ),
-            tokens=TokenCounts(**_known(TokenCounts, data.get("tokens"))),
+            tokens=_tokens(data.get("tokens") or {}),
             attempts=data.get("attempts", 0),
             seconds=Seconds(**_known(Seconds, data.get("seconds"))),
             error=None if error is None else ErrorInfo(**_known(ErrorInfo, error)),
@@ -187,6 +203,14 @@ class PageRecord:
     def without_timings(self) -> "PageRecord":
         """The record with its seconds zeroed: what two runs of one job must agree on."""
         return replace(self, seconds=Seconds())
+
+
+def _tokens(data: Mapping[str, Any]) -> TokenCounts:
+    sources = tuple(
+        DraftCount(name=name, guessed=count["guessed"], right=count["right"])
+        for name, count in data.get("sources", {}).items()
+    )
+    return TokenCounts(**{**_known(TokenCounts, data), "sources": sources})
 
 
 def _known(cls: type, data: Mapping[str, Any] | None) -> dict[str, Any]:

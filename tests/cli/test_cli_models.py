@@ -35,8 +35,9 @@ def models(cli, *args, code=0, env=None):
 def test_list_names_families_and_checkpoints(cli, hub):
     found = json.loads(models(cli, "list", "--json", env=hub)[0])
     assert {family["model_type"] for family in found["families"]} == set(native_families())
-    assert [model["name"] for model in found["models"]] == ["nano", NAME]
-    assert all(model["native"] and model["bytes"] > 1_000_000 for model in found["models"])
+    here = [model for model in found["models"] if model["name"] != "rapidocr"]
+    assert [model["name"] for model in here] == ["nano", NAME]
+    assert all(model["native"] and model["bytes"] > 1_000_000 for model in here)
     text = models(cli, "list", env=hub)[0]
     assert all(kind in text for kind in native_families())
     assert NAME in text

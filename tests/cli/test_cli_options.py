@@ -19,6 +19,8 @@ EVERYTHING = {
     "--output out": ("output", "out"),
     "--format markdown -f jsonl": ("formats", ("markdown", "jsonl")),
     "--model dir/model": ("model", "dir/model"),
+    "--engine transformers": ("engine", "transformers"),
+    "--task markdown": ("task", "markdown"),
     "--pages 1,3-end": ("pages", "1,3-end"),
     "--password secret": ("password", "secret"),
     "--dpi 300": ("dpi", 300),
@@ -49,7 +51,9 @@ EVERYTHING = {
 }
 
 
-NOT_ASK = {"--format markdown -f jsonl", "--text-layer only", "--reuse exact"}
+NOT_ASK = {
+    *("--format markdown -f jsonl", "--text-layer only", "--reuse exact", "--task markdown"),
+}
 """Options of `ocr` that make no sense for questions."""
 ASKED = {"text_layer": "ignore", "reuse": "exact"}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from vlmcli.results import (
+    DraftCount,
     ErrorInfo,
     Line,
     PageAnswer,
@@ -33,7 +34,16 @@ reuses = st.builds(
     | st.builds(ReuseOrigin, document=texts, page=_counts, run=st.sampled_from([None, "earlier"])),
     verified_by=st.sampled_from([None, "sha256", "pixel-diff", "model"]),
 )
-tokens = st.builds(TokenCounts, **dict.fromkeys(TokenCounts.__dataclass_fields__, _counts))
+sources = st.lists(
+    st.builds(DraftCount, name=texts, guessed=_counts, right=_counts),
+    max_size=2,
+    unique_by=lambda source: source.name,
+).map(tuple)
+tokens = st.builds(
+    TokenCounts,
+    **dict.fromkeys(TokenCounts.__dataclass_fields__.keys() - {"sources"}, _counts),
+    sources=sources,
+)
 seconds = st.builds(Seconds, **dict.fromkeys(Seconds.__dataclass_fields__, _seconds))
 records = st.builds(
     PageRecord,

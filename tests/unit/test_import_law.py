@@ -42,13 +42,14 @@ LAW: dict[str, set[str]] = {
     "reading": {*PLAIN, "documents"},
     "readers": {
         *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
-        *("engine", "documents", "memory"),
+        *("engine", "documents", "memory", "markup"),
     },
     "nano": set(),
+    "markup": set(),
     "doctor": {*PLAIN, "report"},
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
-    "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
+    "bench": {*PLAIN, *PARTS, "processors", "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
         *("hub", "catalogue", "evaluation"),
@@ -61,20 +62,22 @@ LAW: dict[str, set[str]] = {
 MEMBERS = dict.fromkeys(
     (
         *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer"),
+        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer", "fitness"),
     ),
     "pipeline",
-)
+) | {"rapidocr": "checkpoint", "joining": "reading"}
 """Modules that make up one component under another name."""
 
 THIRD_PARTY = {
     "torch": {"engine", "kernels", "readers", "bench"},
     "triton": {"kernels"},
     "huggingface_hub": {"hub"},
-    "transformers": {"bench"},
+    "transformers": {"bench", "readers"},
     "tokenizers": {"engine"},
     "safetensors": {"engine", "checkpoint", "memory"},
     "pymupdf": {"documents", "outputs", "bench"},
+    "rapidocr": {"readers"},
+    "onnxruntime": set(),
     "typer": {"cli"},
     "rich": {"cli"},
 }

@@ -34,7 +34,7 @@ from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.request import find_facts
 from vlmcli.memory.settings import DeviceKind, PlanSettings
 from vlmcli.options import format_size
-from vlmcli.readers.config import default_threads
+from vlmcli.processors import default_threads
 from vlmcli.workers import OpenTask, PageTask, WorkerPool
 
 _PATCHES = (400, 1600)

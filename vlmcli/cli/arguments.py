@@ -12,10 +12,13 @@ import typer
 
 from vlmcli.errors import UsageError
 from vlmcli.options import (
+    DRAFT_READERS,
     DRAFT_SOURCES,
+    EngineName,
     Format,
     ProgressMode,
     ReuseMode,
+    TaskName,
     TextLayerMode,
     draft_sources,
     parse_size,
@@ -98,7 +101,23 @@ Model = Annotated[
         "-m",
         metavar="NAME|PATH",
         envvar="VLMCLI_MODEL",
-        help="Built-in model or directory of a checkpoint.",
+        help="Built-in model, rapidocr, or a checkpoint: its directory, or its name on the hub.",
+        rich_help_panel=_READING,
+    ),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        help="What runs a checkpoint: our own engine, or transformers, which knows more "
+        "families and is slower.",
+        rich_help_panel=_READING,
+    ),
+]
+Task = Annotated[
+    TaskName,
+    typer.Option(
+        help="What a model that reads pages whole is asked for, in its family's own words. All but "
+        "text are for the model, whatever the page's own text layer says.",
         rich_help_panel=_READING,
     ),
 ]
@@ -180,8 +199,9 @@ Drafts = Annotated[
     typer.Option(
         metavar="auto|off|LIST",
         parser=_drafts,
-        help=f"Sources of drafted text, some of {','.join(DRAFT_SOURCES)}. Drafts save time and "
-        "never change a text.",
+        help=f"Sources of drafted text, some of {','.join(DRAFT_SOURCES)}; or also one of "
+        f"{' and '.join(DRAFT_READERS)}, which reads every page first for a model that reads pages "
+        "whole. Drafts save time and never change a text.",
         rich_help_panel=_READING,
     ),
 ]

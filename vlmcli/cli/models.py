@@ -65,6 +65,8 @@ def show(model: Model, as_json: AsJson = False) -> None:
         "dtype": facts.dtype,
         "bytes": card.num_bytes,
     }
+    if facts.foreign is not None:
+        del data["parameters"], data["dtype"]
     lines = [f"{name:<11} {printable(str(value))}" for name, value in data.items()]
     _show(data, lines, as_json)
 

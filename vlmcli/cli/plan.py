@@ -60,6 +60,7 @@ def plan(
     estimate_memory: EstimateMemory = True,
     as_json: AsJson = False,
     model: a.Model = DEFAULT_MODEL,
+    engine: a.Engine = "native",
     pages: a.Pages = None,
     password: a.Password = None,
     password_file: a.PasswordFile = None,
@@ -77,6 +78,7 @@ def plan(
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
     reuse: a.Reuse = "verified",
+    drafts: a.Drafts = "auto",
     cache: a.Cache = True,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
@@ -92,6 +94,7 @@ def plan(
         PlanRequest(
             inputs=tuple(inputs or ()),
             model=model,
+            engine=engine,
             pages=pages,
             dpi=dpi,
             max_pixels=max_pixels,
@@ -107,7 +110,10 @@ def plan(
             jobs=jobs,
             reuse=reuse,
             cache=cache,
-            other_words=other_words(OcrOptions(inputs=(), reuse=reuse, cache=cache), ()),
+            drafts=drafts,
+            other_words=other_words(
+                OcrOptions(inputs=(), reuse=reuse, cache=cache, drafts=drafts), ()
+            ),
         ),
         password=read_password(password, password_file),
         strict=strict,

@@ -12,6 +12,7 @@ from vlmcli.options import format_size
 
 TERM_NAMES = {
     "weights": "weights",
+    "foreign": "the reader, its libraries and models",
     "runtime_context": "Python, torch and libraries, or the CUDA context",
     "graph_pool": "captured decode graphs",
     "activations": "activations: the larger of encoder and decoder step",
@@ -23,10 +24,16 @@ TERM_NAMES = {
     "results": "answers to lines, kept for equal ones",
     "outputs": "documents that are written again",
     "loading": "weight files while they are read",
+    "drafting": "the reader that drafts, all of it",
     "margin": "margin",
     "reuse": "recent pages and kept results, to recognise repetitions",
 }
 """What a plan calls its terms, for people."""
+_FOREIGN_NAMES = {
+    "runtime_context": "Python and libraries",
+    "activations": "a page while it is read",
+}
+"""Where they are other things, since another program reads."""
 _MAX_WIDTH = 100
 
 
@@ -52,6 +59,9 @@ def plan_table(plan: Plan, cap_source: str) -> str:
 
 
 def _heading(plan: Plan) -> Text:
+    if plan.foreign:
+        pages = _counted(plan.num_pages, "page")
+        return Text(f"{plan.model}: {plan.foreign}, on {plan.device}; {pages}")
     kv = plan.kv_dtype
     if plan.vision_kv_dtype != kv:
         kv = f"{kv} (images {plan.vision_kv_dtype})"
@@ -65,9 +75,10 @@ def _terms(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column()
+    names = TERM_NAMES | _FOREIGN_NAMES if plan.foreign else TERM_NAMES
     for name, size in plan.terms.items():
         if size:
-            table.add_row(format_size(size), TERM_NAMES.get(name, name))
+            table.add_row(format_size(size), names.get(name, name))
     table.add_row(format_size(plan.peak_bytes), "peak")
     return table
 
@@ -75,7 +86,7 @@ def _terms(plan: Plan) -> Table:
 def _tokens(plan: Plan) -> list[str]:
     tokens = plan.visual_tokens
     if not tokens.total:
-        return ["no page can be planned"]
+        return [] if plan.foreign and tokens.max_page else ["no page can be planned"]
     kind = (
         "visual tokens a page, estimated for full pages"
         if tokens.estimated
@@ -118,6 +129,8 @@ def _notes(plan: Plan) -> list[str]:
         lines.append(f"left out, cannot be read: {first}{rest}")
     if plan.unverified:
         lines.append(f"unverified in this model's shapes: {', '.join(plan.unverified)}")
+    if plan.foreign:
+        return lines
     lines.append(
         "coefficients: measured on this machine"
         if plan.calibrated

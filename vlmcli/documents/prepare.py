@@ -75,7 +75,10 @@ def _prepare(
         guess = textlayer.compose(layer)
         page = replace(page, text=guess.text, lines=guess.lines)
     if spec.reads == "page":
-        page = replace(page, picture=picture.pixels)
+        # A text of its own is the better draft.
+        is_drafted = spec.drafts_lines and not page.text
+        crops = _crops(grey, spec) if is_drafted else ()
+        page = replace(page, picture=picture.pixels, draft_crops=crops)
     else:
         page = replace(page, crops=_crops(grey, spec))
     if on_picture is not None and (page.crops or page.picture is not None):

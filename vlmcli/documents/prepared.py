@@ -14,13 +14,17 @@ from vlmcli.results import ErrorInfo, Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareSpec:
-    """What the reader reads: pages, or lines `line_height` high and no wider than the maximum."""
+    """What the reader reads: pages, or lines `line_height` high and no wider than the maximum.
+
+    With `drafts_lines` pages that are read whole are cut into such lines too.
+    """
 
     render: RenderSpec
     text_layer: TextLayerMode
     reads: Literal["lines", "page"]
     line_height: int
     max_line_width: int
+    drafts_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class PreparedPage:
         lines: lines of `text` with boxes.
         crops: text lines in reading order, grey; for the outcome `read` by lines.
         picture: (H, W, 3) RGB; for the outcome `read` by page.
+        draft_crops: text lines as in `crops`, for a line reader that reads the page first.
         suspect: reasons to look at the result: `low-contrast`, `no-text-layer`.
         render_seconds: wall-clock seconds spent on the page here.
     """
@@ -49,6 +54,7 @@ class PreparedPage:
     lines: tuple[Line, ...] = ()
     crops: tuple[LineCrop, ...] = ()
     picture: Pixels | None = None
+    draft_crops: tuple[LineCrop, ...] = ()
     suspect: tuple[str, ...] = ()
     render_seconds: float = 0.0
     error: ErrorInfo | None = None
@@ -57,5 +63,5 @@ class PreparedPage:
     @property
     def nbytes(self) -> int:
         """Bytes of pixels that this page keeps in memory."""
-        held = sum(crop.pixels.nbytes for crop in self.crops)
+        held = sum(crop.pixels.nbytes for crop in (*self.crops, *self.draft_crops))
         return held + (self.picture.nbytes if self.picture is not None else 0)

@@ -1,10 +1,12 @@
 """Token ids and text, and text that grows token by token without ever showing half a character.
 
 A thin layer over the `tokenizers` library and a checkpoint's tokenizer.json. No chat templates:
-special tokens are given in the text itself. They never appear in decoded text.
+special tokens are given in the text itself. They never appear in decoded text, but for those that
+are the page's markup: tags of tables, places and blocks.
 """
 
 import codecs
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +16,19 @@ from tokenizers import decoders
 
 from vlmcli.engine.config import read_json
 from vlmcli.errors import ModelError
+
+_MARKUP = re.compile(
+    r"</?(?:doctags?|text|title|section_header_level_\d|list_item|(?:un)?ordered_list|caption"
+    r"|footnote|page_header|page_footer|page_break|formula|code|otsl|picture|chart|inline)>"
+    r"|<(?:[eflux]cel|ched|rhed|srow|nl)>|<loc_?\d{1,4}>|<_[\w+#.-]+_>"
+    r"|<\|/?(?:ref|det)\|>|<\|box_(?:start|end)\|>"
+)
+"""DocTags, Florence's and PaliGemma's places, DeepSeek's and Qwen's boxes."""
+
+
+def is_markup(token: str) -> bool:
+    """Whether a special token is a tag of the answer, and not one of the conversation."""
+    return _MARKUP.fullmatch(token) is not None
 
 
 class Detokenizer(Protocol):
@@ -46,7 +61,9 @@ class Tokenizer:
     def __init__(self, rust: RustTokenizer) -> None:
         self._rust = rust
         added = rust.get_added_tokens_decoder()
-        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+        self.special_ids = frozenset(
+            i for i, token in added.items() if token.special and not is_markup(token.content)
+        )
         self._is_byte_level = isinstance(rust.decoder, decoders.ByteLevel)
         self._bytes: dict[int, bytes] = {}
 
@@ -61,7 +78,8 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens; bytes that are no UTF-8 become U+FFFD."""
-        return str(self._rust.decode(list(token_ids), skip_special_tokens=True))
+        shown = [token for token in token_ids if token not in self.special_ids]
+        return str(self._rust.decode(shown, skip_special_tokens=False))
 
     def token_id(self, token: str) -> int | None:
         """Id of a token given as text, None where it is not in the vocabulary."""

@@ -16,7 +16,7 @@ from vlmcli.memory.families import facts_from_config
 
 _MAX_HEADER = 128 << 20
 """Bytes. The format allows no more than 100 MB."""
-_DTYPES = {
+STORED_DTYPES = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
@@ -29,11 +29,27 @@ _DTYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class StoredWeights:
     """What the headers say: numbers by dtype, and the bytes of the largest tensor."""
 
     counts: Mapping[str, int]
     largest_tensor_bytes: int
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers of all dtypes."""
+        return sum(self.counts.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all tensors."""
+        sizes = {kind: DTYPE_BYTES.get(STORED_DTYPES.get(kind, ""), 8) for kind in self.counts}
+        return sum(count * sizes[kind] for kind, count in self.counts.items())
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of most numbers; None for one that the engine does not have."""
+        return STORED_DTYPES.get(max(self.counts, key=lambda kind: self.counts[kind]))
 
 
 def facts_from_directory(path: Path, name: str) -> ModelFacts:
@@ -58,14 +74,13 @@ def facts_from_directory(path: Path, name: str) -> ModelFacts:
             line_height=int(reading.get("line_height", facts.line_height)),
             max_line_width=int(reading.get("max_line_width", facts.max_line_width)),
         )
-    weights = _weights(path)
+    weights = stored_weights(path)
     if weights is None:
         return facts
-    main = max(weights.counts, key=lambda kind: weights.counts[kind])
     return replace(
         facts,
-        dtype=_DTYPES.get(main, facts.dtype),
-        stored_parameters=sum(weights.counts.values()),
+        dtype=weights.dtype or facts.dtype,
+        stored_parameters=weights.num_parameters,
         largest_tensor_bytes=weights.largest_tensor_bytes,
     )
 
@@ -91,15 +106,20 @@ def _preprocessor(path: Path) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else {}
 
 
-def _weights(path: Path) -> _Weights | None:
+def stored_weights(path: Path) -> StoredWeights | None:
+    """What the headers of a checkpoint's weight files say; None without any.
+
+    Raises:
+        ModelError: a header cannot be read.
+    """
     counts: dict[str, int] = {}
     largest = 0
     for file in _weight_files(path):
         for dtype, shape in _tensors(file):
             count = prod(shape)
             counts[dtype] = counts.get(dtype, 0) + count
-            largest = max(largest, count * DTYPE_BYTES.get(_DTYPES.get(dtype, ""), 8))
-    return _Weights(counts, largest) if counts else None
+            largest = max(largest, count * DTYPE_BYTES.get(STORED_DTYPES.get(dtype, ""), 8))
+    return StoredWeights(counts, largest) if counts else None
 
 
 def _weight_files(path: Path) -> Iterator[Path]:

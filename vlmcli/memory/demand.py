@@ -117,7 +117,7 @@ def _demand(
         drawn = _worker_bytes(size, decoded, None, settings, crops=0)
         return Demand("", size.width * size.height, drawn)
     if facts.reads == "lines":
-        return _line_demand(size, decoded, facts, settings)
+        return line_demand(size, decoded, facts, settings)
     return _page_demand(size, decoded, facts, settings)
 
 
@@ -133,11 +133,17 @@ def _page_demand(
     resized = geometry.width * geometry.height
     prompt = geometry.num_tokens + geometry.num_markers + PROMPT_TOKENS
     prompt += settings.question_tokens
+    crops = _draft_crops(size, settings)
+    drawing = _worker_bytes(size, decoded, facts, settings)
+    if crops:
+        # The picture in colour stays while its lines are looked for.
+        lines = _worker_bytes(size, decoded, facts, settings, crops=crops)
+        drawing = max(drawing, lines + 3 * width * height)
     return Demand(
         label="",
         page_pixels=width * height,
-        worker_bytes=_worker_bytes(size, decoded, facts, settings),
-        picture_bytes=3 * (width * height + resized),
+        worker_bytes=drawing,
+        picture_bytes=3 * (width * height + resized) + crops,
         # Pillow keeps four bytes a pixel: of the page, of the page narrowed, and of the result.
         staging_bytes=4 * (width * height + geometry.width * height + resized),
         patches=geometry.num_patches,
@@ -149,15 +155,17 @@ def _page_demand(
     )
 
 
-def _line_demand(
-    size: PixelSize, decoded: int, facts: ModelFacts, settings: PlanSettings
-) -> Demand:
-    """A page for a line reader: as if it were full of print, as wide as lines can be on it."""
+def line_demand(size: PixelSize, decoded: int, facts: ModelFacts, settings: PlanSettings) -> Demand:
+    """A page for a line reader: as if it were full of print, as wide as lines can be on it.
+
+    Args:
+        size: of the picture.
+        decoded: bytes that decoders hold while it is drawn.
+        facts: of the model.
+        settings: resolutions, limits, coefficients.
+    """
     width, height = size.width, size.height
-    pitch = max(1.0, LINE_PITCH_POINTS / 72 * _dpi(size, settings))
-    scale = facts.line_height / pitch
-    row = min(max(1, round(width * scale)), 4 * facts.max_line_width)
-    rows = max(1, round(height / pitch))
+    rows, row = _rows(size, facts.line_height, facts.max_line_width, settings)
     widest = facts.measure(facts.max_line_width, facts.line_height)
     # Small print fills a row with twice as many letters.
     share = min(1.0, 2 * row / facts.max_line_width)
@@ -177,6 +185,24 @@ def _line_demand(
         # Whatever the page looks like, the widest line there can be must find room.
         most_positions=_line_positions(widest.num_tokens, facts, settings, _MOST_PER_COLUMN),
     )
+
+
+def _rows(
+    size: PixelSize, line_height: int, max_line_width: int, settings: PlanSettings
+) -> tuple[int, int]:
+    """Lines on a page full of print, and their width in pixels once they are `line_height` high."""
+    pitch = max(1.0, LINE_PITCH_POINTS / 72 * _dpi(size, settings))
+    row = min(max(1, round(size.width * line_height / pitch)), 4 * max_line_width)
+    return max(1, round(size.height / pitch)), row
+
+
+def _draft_crops(size: PixelSize, settings: PlanSettings) -> int:
+    """Bytes of the lines that a page is cut into for a reader that drafts; 0 where it is not."""
+    drafting = settings.drafting
+    if drafting is None or drafting.line_height is None:
+        return 0
+    rows, row = _rows(size, drafting.line_height, drafting.max_line_width, settings)
+    return rows * row * drafting.line_height
 
 
 def _line_positions(

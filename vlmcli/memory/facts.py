@@ -115,6 +115,23 @@ class TowerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignFacts:
+    """A reader that is not our engine: a bound on what it takes, whose source `statement` names."""
+
+    loaded_bytes: int
+    """Of the main process, libraries and weights, beyond what it has before."""
+    page_bytes: int
+    """While a page is read, whatever its size."""
+    bytes_per_patch: int
+    """While a page is read, for each of its patches."""
+    statement: str
+
+    def reading(self, num_patches: int) -> int:
+        """Bytes while a page of so many patches is read."""
+        return self.page_bytes + self.bytes_per_patch * num_patches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Everything about a model that a plan needs. Sizes in numbers, not bytes."""
 
@@ -143,6 +160,8 @@ class ModelFacts:
     """Draft tokens per visual token that become part of the prompt; None where none do."""
     draft_length: int | None = None
     """Draft tokens in every prompt, whatever the picture; None where `draft_steps` decides."""
+    foreign: ForeignFacts | None = None
+    """Where another program reads: then the shapes above say nothing."""
 
     @property
     def shape_parameters(self) -> int:

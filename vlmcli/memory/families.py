@@ -43,7 +43,8 @@ def facts_from_config(
     if family is None:
         raise ModelError(
             f"cannot plan for model type {model_type!r} of {name}",
-            remedy=f"known types: {', '.join(sorted(_FAMILIES))}",
+            remedy="run it with --engine transformers; known types: "
+            + ", ".join(sorted(_FAMILIES)),
         )
     try:
         decoder = _decoder(model_type, config)

@@ -11,6 +11,7 @@ from vlmcli.memory import estimate
 from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.graphs import graph_pool
+from vlmcli.memory.loads import Load, loads
 from vlmcli.memory.settings import (
     Budgets,
     PageShape,
@@ -21,12 +22,10 @@ from vlmcli.memory.settings import (
     nearest_rank,
 )
 from vlmcli.memory.terms import (
-    Load,
     batched_tokens,
     host_bytes,
     largest_that_fits,
     least_bytes,
-    loads,
     pools_for,
     reader_bytes,
     swap_bytes,
@@ -72,12 +71,13 @@ def plan_measured(job: Job, num_pages: int, cap_bytes: int) -> Plan:
         pages_in_flight=load.pages,
         max_pages_in_flight=max(choice.pages for choice in loads(job)),
         visual_tokens=_summary(job),
-        budgets=_budgets(job, load),
+        budgets=budgets_for(job, load),
         host_bytes=sum(terms.values()) if is_host else host_bytes(job, load),
         minimum_bytes=least_bytes(job),
         remedies=(),
         unverified=facts.unverified,
         calibrated=settings.resolve_dtype(facts) in settings.measured,
+        foreign="" if facts.foreign is None else facts.foreign.statement,
     )
 
 
@@ -92,10 +92,11 @@ def _reuse(job: Job, spare: int) -> int:
 
 def plan_drawing(job: Job, cap_bytes: int) -> Budgets:
     """The bounds of a job in which no page is for a model."""
-    return _budgets(job, largest_that_fits(job, cap_bytes))
+    return budgets_for(job, largest_that_fits(job, cap_bytes))
 
 
-def _budgets(job: Job, load: Load) -> Budgets:
+def budgets_for(job: Job, load: Load) -> Budgets:
+    """The bounds that keep an engine, and the pages in work, to a load."""
     facts = job.facts
     pools = Pools(kv=0, vision_cache=0, embeddings=0) if facts is None else pools_for(job, load)
     step = 0 if facts is None else batched_tokens(job, load)
@@ -118,6 +119,7 @@ def _budgets(job: Job, load: Load) -> Budgets:
         overlap=load.overlap,
         worker_bytes=sum(nlargest(load.jobs, drawn)),
         reader_bytes=reader_bytes(job, load, job.demands),
+        drafting=None if job.settings.drafting is None else job.settings.drafting.budgets,
     )
 
 

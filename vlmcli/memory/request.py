@@ -13,16 +13,19 @@ from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.command import input_words, other_words
 from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
+from vlmcli.memory.drafting import plan_drafting
 from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
+from vlmcli.memory.foreign import rapidocr_facts, transformers_facts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
-from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
-from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
+from vlmcli.memory.settings import DeviceKind, Drafting, PageShape, Plan, PlanSettings
+from vlmcli.options import EngineName, Format, OcrOptions, ReuseMode, draft_reader, parse_size
 from vlmcli.processors import default_jobs
+from vlmcli.rapidocr import RAPIDOCR
 
 _DEFAULTS = OcrOptions(inputs=())
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "drafts"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -33,6 +36,7 @@ class PlanRequest:
     inputs: tuple[str, ...] = ()
     question: tuple[str, ...] = ()
     model: str = _DEFAULTS.model
+    engine: EngineName = _DEFAULTS.engine
     pages: str | None = None
     dpi: int = _DEFAULTS.dpi
     max_pixels: int = _DEFAULTS.max_pixels
@@ -48,6 +52,7 @@ class PlanRequest:
     jobs: int | None = None
     reuse: ReuseMode = _DEFAULTS.reuse
     cache: bool = _DEFAULTS.cache
+    drafts: str = _DEFAULTS.drafts
     other_words: tuple[str, ...] = ()
     """What else the command line said, to be repeated in remedies."""
     formats: tuple[Format, ...] = ()
@@ -101,7 +106,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
     Raises:
         VlmcliError: the model is unknown, or an option makes no sense.
     """
-    facts = find_facts(request.model) if needs_model else None
+    facts = find_facts(request.model, request.engine) if needs_model else None
     device = request.device if needs_model else "cpu"
     target = find_target(device, request.device_memory, request.max_memory)
     settings = PlanSettings(
@@ -120,6 +125,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         draws_pages=needs_model,
         compares_pages=request.reuse in ("verified", "similar"),
         keeps_results=request.cache and request.reuse != "off",
+        drafting=_drafting(request.drafts) if needs_model else None,
     )
     return Planner(
         facts=facts,
@@ -129,13 +135,22 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
     )
 
 
-def find_facts(model: str) -> ModelFacts:
-    """The shapes of what `--model` names: the built-in model, a directory, or a published name.
+def _drafting(drafts: str) -> Drafting | None:
+    name = draft_reader(drafts)
+    return None if name is None else plan_drafting(find_facts(name))
+
+
+def find_facts(model: str, engine: EngineName = "native") -> ModelFacts:
+    """What `--model` names: the built-in model, RapidOCR, a directory, or a published name.
 
     Raises:
         ModelError: there is no such model, or its configuration cannot be used.
     """
+    if model == RAPIDOCR:
+        return rapidocr_facts()
     path = checkpoint_path(model)
+    if engine == "transformers":
+        return transformers_facts(model, path)
     if path is None:
         return require_preset(model)
     return facts_from_directory(path, shown_name(model, path))
@@ -184,6 +199,7 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
     planned = None if target.device == "cpu" else target.device
     given: dict[str, object] = {
         "--model": None if request.model == default.model else request.model,
+        "--engine": None if request.engine == default.engine else request.engine,
         "--pages": request.pages,
         "--dpi": None if request.dpi == default.dpi else request.dpi,
         "--max-pixels": None if request.max_pixels == default.max_pixels else request.max_pixels,

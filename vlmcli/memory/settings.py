@@ -99,6 +99,8 @@ class PlanSettings:
     """Whether pages are compared with recent ones that look alike."""
     keeps_results: bool = False
     """Whether results are kept from run to run."""
+    drafting: "Drafting | None" = None
+    """A reader that reads pages before the model does."""
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
@@ -135,7 +137,9 @@ class PlanSettings:
         return (16 if facts.reads == "lines" else 256) << 20
 
     def resolve_pages_in_flight(self, facts: ModelFacts) -> int:
-        """Most pages at a time."""
+        """Most pages at a time; a reader that is not ours has one in work and one that waits."""
+        if facts.foreign is not None:
+            return self.max_pages_in_flight or 2
         default = LINES_TOGETHER if facts.reads == "lines" else PAGES_IN_FLIGHT[self.device]
         return self.max_pages_in_flight or default
 
@@ -185,6 +189,19 @@ class Budgets:
     """Of the pages that are drawn at the same time."""
     reader_bytes: int
     """Of the pixels that wait for the model or are read."""
+    drafting: "Budgets | None" = None
+    """Of a second engine that drafts for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """A drafting reader in a plan: its main memory, and its bounds where it is our engine."""
+
+    num_bytes: int
+    budgets: Budgets | None = None
+    line_height: int | None = None
+    """Of the lines that pages are cut into for it; None where it takes pages whole."""
+    max_line_width: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +240,8 @@ class Plan:
     remedies: tuple[Remedy, ...]
     unverified: tuple[str, ...]
     calibrated: bool
+    foreign: str = ""
+    """Where the reader is not our engine: what it is, and where its figures come from."""
 
     @property
     def fits(self) -> bool:

@@ -7,81 +7,24 @@ larger of the two.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Demand, Job
+from vlmcli.memory.foreign import foreign_terms
 from vlmcli.memory.graphs import graph_pool
+from vlmcli.memory.loads import Load, loads
 from vlmcli.memory.settings import (
     LINE_READER_BYTES,
-    LINES_TOGETHER,
     SWAP_BYTES,
     TOKENS_PER_LINE,
     Pools,
 )
 
-_FEWEST_LINES = 8
 _ALONE_MARGIN = 12 << 20
 """Where pages take turns with the model, nothing else gives way to what the plan does not see:
 eight pages took up to 5 MiB more than was planned (measured on an idle machine)."""
 _POOLS = ("kv", "vision_cache")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """How much is worked on at once: pages and requests with the model, and page workers.
-
-    Without `overlap` no page is drawn while another one is read.
-    """
-
-    pages: int
-    sequences: int
-    jobs: int
-    overlap: bool = True
-
-
-def loads(job: Job) -> list[Load]:
-    """Every load that the settings allow, from the least to the most demanding one.
-
-    Workers are given up before a page is: more of them only keep the model busy. Then a worker that
-    draws while the model reads, then lines that are read together.
-    """
-    settings, count = job.settings, max(1, len(job.demands))
-    most_jobs = max(1, min(settings.jobs, count))
-    steps = [*_powers(most_jobs), most_jobs]
-    if job.facts is None:
-        return [Load(pages=0, sequences=0, jobs=jobs) for jobs in steps]
-    most_pages = min(settings.resolve_pages_in_flight(job.facts), count)
-    one, *others = (
-        Load(pages=pages, sequences=_together(job, pages), jobs=most_jobs)
-        for pages in range(1, most_pages + 1)
-    )
-    fewer = range(_FEWEST_LINES, one.sequences, _FEWEST_LINES)
-    alone = replace(one, jobs=1, overlap=False)
-    return [
-        *(replace(alone, sequences=lines) for lines in fewer),
-        alone,
-        *(replace(one, jobs=jobs) for jobs in steps),
-        *others,
-    ]
-
-
-def _powers(limit: int) -> Iterator[int]:
-    """1, 2, 4 and so on below the limit."""
-    value = 1
-    while value < limit:
-        yield value
-        value *= 2
-
-
-def _together(job: Job, pages: int) -> int:
-    """Requests that run together: lines of the pages in flight, or the pages themselves."""
-    most = min(job.settings.max_num_seqs, LINES_TOGETHER)
-    if job.model.reads == "page":
-        return max(1, min(pages, job.settings.max_num_seqs))
-    counts = nlargest(pages, (demand.sequences for demand in job.demands))
-    return max(1, min(sum(counts), most))
 
 
 def largest_that_fits(job: Job, cap_bytes: int) -> Load:
@@ -117,7 +60,7 @@ def peak(job: Job, load: Load) -> int:
 def terms_for(job: Job, load: Load) -> dict[str, int]:
     """Every term in bytes by name, at the worst moment of the job; they add up to the peak."""
     if job.settings.device != "cpu":
-        return _with_margin(job, _model_terms(job, load, job.demands))
+        return _with_margin(job, model_terms(job, load, job.demands))
     moments = (
         _with_margin(job, _host_terms(job, load, is_loaded, drawn, read))
         for is_loaded, drawn, read in _moments(job, load)
@@ -136,6 +79,7 @@ def host_bytes(job: Job, load: Load) -> int:
     terms = {
         "loading": loading,
         "swap": swap_bytes(job, pools_for(job, load).kv),
+        "drafting": _drafting(job),
         **_page_terms(job, load, drawn, job.demands),
     }
     return weigh.main_bytes + sum(_with_margin(job, terms).values())
@@ -176,12 +120,16 @@ def _host_terms(
     pages = _page_terms(job, load, drawn, read)
     if not is_loaded:
         return {"runtime_context": job.weigh.light_bytes, **pages}
-    terms = _model_terms(job, load, read)
+    terms = model_terms(job, load, read)
     # While weights are read there are no activations, embeddings or pools yet.
     later = sum(terms[name] for name in ("activations", "embeddings", *_POOLS))
     later += job.weigh.first_use_bytes
     terms["loading"] = max(0, estimate.loading_peak(job.model) - later)
-    return {**terms, **pages}
+    return {**terms, "drafting": _drafting(job), **pages}
+
+
+def _drafting(job: Job) -> int:
+    return 0 if job.settings.drafting is None else job.settings.drafting.num_bytes
 
 
 def _page_terms(
@@ -216,9 +164,13 @@ def _results(job: Job) -> int:
     return known * estimate.CROP_KNOWN_BYTES
 
 
-def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
+def model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
+    """Terms of a loaded model that reads these pages, without those of the pages themselves."""
     facts, settings = job.model, job.settings
     weigh, dtype = job.weigh, settings.resolve_dtype(job.model)
+    if facts.foreign is not None:
+        patches = [demand.patches for demand in read]
+        return foreign_terms(facts, patches, dtype, settings.device, weigh)
     pools = pools_for(job, load)
     return {
         "weights": estimate.weights(facts.num_parameters, dtype),

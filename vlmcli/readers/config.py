@@ -5,7 +5,7 @@ from typing import Literal, cast
 from vlmcli.engine.config import DtypeName, EngineConfig, KvDtypeName
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions, draft_sources
-from vlmcli.processors import num_cpus
+from vlmcli.processors import default_threads
 
 
 def engine_config(
@@ -40,12 +40,3 @@ def engine_config(
         draft_own_output="ngram" in drafts,
         num_threads=options.threads or default_threads(),
     )
-
-
-def default_threads() -> int:
-    """Threads of the model: every processor that this process may use, eight at most.
-
-    The page workers run between its steps; with the passive wait policy that `__main__` sets, a
-    thread without work sleeps instead of spinning.
-    """
-    return min(8, num_cpus())

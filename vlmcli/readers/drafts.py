@@ -13,7 +13,7 @@ from vlmcli.results import Line
 Encode = Callable[[str], list[int]]
 Box = tuple[int, int, int, int]
 
-WEIGHTS = {"text-layer": 0.95, "near-duplicate": 0.8}
+WEIGHTS = {"text-layer": 0.95, "near-duplicate": 0.8, "nano": 0.8, "rapidocr": 0.8}
 """Share of right tokens that is expected of a source until some have been seen."""
 _OTHER_WEIGHT = 0.7
 _MIN_OVERLAP = 0.5

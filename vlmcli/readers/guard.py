@@ -12,28 +12,14 @@ from dataclasses import dataclass, field
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.readers.answers import Answer, add_seconds, add_tokens
 from vlmcli.readers.shortage import release_device
-from vlmcli.results import Seconds, TokenCounts
+from vlmcli.results import DraftCount, Seconds, TokenCounts
 
 _TEMPERATURE_STEP = 0.3
 
 Build = Callable[[str, float, int], Request]
 """Makes the request of one attempt from its id, temperature and seed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What became of a request, all attempts counted."""
-
-    text: str
-    confidence: float | None
-    """Geometric mean of the tokens' probabilities, 0 to 1."""
-    is_looped: bool
-    is_truncated: bool
-    """Whether the token limit ended it."""
-    attempts: int
-    tokens: TokenCounts
-    seconds: Seconds
 
 
 @dataclass(slots=True)
@@ -172,6 +158,7 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
         output=ticket.checked if is_looped else len(output.token_ids),
         drafted=0 if is_looped else output.num_drafted,
         accepted=0 if is_looped else output.num_accepted,
+        sources=() if is_looped else _sources(output),
     )
     ticket.tokens = add_tokens(ticket.tokens, attempt)
     seconds = output.seconds
@@ -181,24 +168,11 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
     )
 
 
-def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
-    """Sum, field by field."""
-    return TokenCounts(
-        visual=a.visual + b.visual,
-        prompt=a.prompt + b.prompt,
-        output=a.output + b.output,
-        drafted=a.drafted + b.drafted,
-        accepted=a.accepted + b.accepted,
-    )
-
-
-def add_seconds(a: Seconds, b: Seconds) -> Seconds:
-    """Sum, field by field."""
-    return Seconds(
-        render=a.render + b.render,
-        encode=a.encode + b.encode,
-        prefill=a.prefill + b.prefill,
-        decode=a.decode + b.decode,
+def _sources(output: RequestOutput) -> tuple[DraftCount, ...]:
+    return tuple(
+        DraftCount(name=name, guessed=guessed, right=right)
+        for name, (guessed, right) in sorted(output.agreement.items())
+        if guessed
     )
 
 

@@ -23,8 +23,9 @@ from vlmcli.engine.request import (
     SamplingParams,
 )
 from vlmcli.errors import PageError
+from vlmcli.readers.answers import Answer, add_seconds, add_tokens
 from vlmcli.readers.drafts import crop_drafts
-from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts

@@ -7,26 +7,25 @@ pages of a job are not looked for here, that is the pipeline's reuse layer.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from vlmcli.engine.engine import Engine
+from vlmcli.engine.models.prompts import Task, prompt_for
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.request import DraftSource, Request, SamplingParams
 from vlmcli.engine.views import LaidOut, lay_out
 from vlmcli.errors import PageError, UsageError
+from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
 from vlmcli.readers.drafts import page_drafts
-from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
-from vlmcli.results import PageAnswer, Seconds, TokenCounts
 
 Pixels = npt.NDArray[np.uint8]
 
-DEFAULT_MAX_TOKENS = 4096
-INSTRUCTION = "Read the text of this page. Write it down exactly, in reading order."
+INSTRUCTION = prompt_for("", "text")
 
 
 class PageReader:
@@ -37,19 +36,26 @@ class PageReader:
         max_tokens: output tokens of an answer at the most; None for `DEFAULT_MAX_TOKENS`, or what
             the model's positions leave.
         questions: what every page is asked; none to have its text.
+        task: what it is asked for where there are no questions.
 
     Raises:
         UsageError: a question holds the mark that stands for a picture.
     """
 
     def __init__(
-        self, guard: Guard, *, max_tokens: int | None, questions: Sequence[str] = ()
+        self,
+        guard: Guard,
+        *,
+        max_tokens: int | None,
+        questions: Sequence[str] = (),
+        task: Task = "text",
     ) -> None:
         self._guard = guard
         self._max_tokens = max_tokens or DEFAULT_MAX_TOKENS
         self._questions = tuple(questions)
-        asked = questions or (page_instruction(guard.engine),)
-        self._endings = [prompt_ending(guard.engine, text) for text in asked]
+        self._task = task
+        instruction = prompt_for(guard.engine.model_config.model_type, task)
+        self._endings = [prompt_ending(guard.engine, text) for text in questions or (instruction,)]
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -142,13 +148,7 @@ class PageReader:
         answers = [one for one in page.values() if one is not None]
         if len(answers) == len(page):
             del self._pages[key]
-            self._finished.append(_reading(key, self._questions, answers))
-
-
-def page_instruction(engine: Engine) -> str:
-    """What asks for the text of a page: the words that the model was trained on, if any."""
-    family = find_family(engine.model_config.model_type)
-    return family.chat_for(engine.encode).instruction or INSTRUCTION
+            self._finished.append(page_reading(key, self._questions, answers, task=self._task))
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:
@@ -231,38 +231,3 @@ class _PageRequest:
             ),
             drafts=self._drafts,
         )
-
-
-def _reading(key: int, questions: Sequence[str], answers: Sequence[Answer]) -> PageReading:
-    """A page whose questions, or whose one instruction, have all been answered."""
-    is_looped = any(answer.is_looped for answer in answers)
-    asked = tuple(
-        PageAnswer(question=question, text=answer.text)
-        for question, answer in zip(questions, answers, strict=False)
-    )
-    return PageReading(
-        key=key,
-        status="looped" if is_looped else "ok",
-        text="\n\n".join(answer.text for answer in answers if answer.text),
-        answers=asked if questions else None,
-        message="the model repeated itself; the text is cut there" if is_looped else "",
-        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
-        attempts=max(answer.attempts for answer in answers),
-        tokens=_tokens(answers),
-        seconds=_seconds(answers),
-    )
-
-
-def _tokens(answers: Sequence[Answer]) -> TokenCounts:
-    """What a page took in tokens. Its picture counts once, however many questions share it."""
-    total = TokenCounts()
-    for answer in answers:
-        total = add_tokens(total, answer.tokens)
-    return replace(total, visual=max(answer.tokens.visual for answer in answers))
-
-
-def _seconds(answers: Sequence[Answer]) -> Seconds:
-    total = Seconds()
-    for answer in answers:
-        total = add_seconds(total, answer.seconds)
-    return total

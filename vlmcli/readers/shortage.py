@@ -19,9 +19,17 @@ def memory_errors_translated() -> Iterator[None]:
     except MemoryError as error:
         raise OutOfMemoryError(str(error)) from error
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or _says_so(error):
+        if is_shortage(error):
             raise OutOfMemoryError(str(error)) from error
         raise
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether an error is a failed allocation of torch's."""
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(word in text for word in _WORDS)
+    )
 
 
 def device_bytes(device: str) -> int:
@@ -33,8 +41,3 @@ def release_device(device: str) -> None:
     """Give back what torch keeps of a GPU without using it."""
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
-
-
-def _says_so(error: RuntimeError) -> bool:
-    text = str(error).lower()
-    return any(word in text for word in _WORDS)

@@ -29,7 +29,6 @@ from vlmcli.kernels import Ops
 CHAT = (
     "[gMASK]<sop><|user|>\n<|begin_of_image|>",
     "<|end_of_image|>{question}<|assistant|>\n",
-    "Text Recognition:",
 )
 _NAMES = rules(
     (r"^model\.language_model\.", "model."),

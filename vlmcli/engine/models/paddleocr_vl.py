@@ -24,7 +24,6 @@ PaddleOcrVL = Qwen2VL
 CHAT = (
     "<|begin_of_sentence|>User: <|IMAGE_START|>",
     "<|IMAGE_END|>{question}\nAssistant:\n",
-    "OCR:",
 )
 _IDS = {
     "image_token_id": 100295,

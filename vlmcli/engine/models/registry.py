@@ -52,8 +52,6 @@ class ChatFormat:
     before: str
     after: str
     """Holds `{question}`."""
-    instruction: str = ""
-    """What the family was trained to be asked for the text of a page; empty for no set words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,8 @@ def find_family(model_type: str) -> Family:
     if model_type not in _MODULES:
         raise ModelError(
             f"model type {model_type!r} is not supported",
-            remedy=f"native families: {', '.join(native_families())}",
+            remedy="run it with --engine transformers; native families: "
+            + ", ".join(native_families()),
         )
     module_name, class_name, _ = _MODULES[model_type]
     module = import_module(f"vlmcli.engine.models.{module_name}")

@@ -1,0 +1,52 @@
+"""From what the crops of a page say to its lines and its text. Pure; knows no reader."""
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from vlmcli.documents.lines import LineCrop, join_text
+from vlmcli.reading import CropText
+from vlmcli.results import Line
+
+
+def join_crops(
+    crops: Sequence[LineCrop], answers: Sequence[CropText]
+) -> tuple[tuple[Line, ...], str]:
+    """The lines of a page and its text, from what the crops of its lines say.
+
+    A line's confidence is the geometric mean of its crops', weighted by their lengths. It is
+    rounded once, here, and to two digits: what a crop is batched with changes the seventh digit,
+    and a resumed job batches otherwise than the uninterrupted one whose records it must equal.
+    """
+    lines: list[Line] = []
+    places: list[LineCrop] = []
+    pairs = zip(crops, answers, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[0].line):
+        members = list(group)
+        text = " ".join(answer.text for _, answer in members if answer.text)
+        if not text:
+            continue
+        boxes = [crop.bbox for crop, _ in members]
+        places.append(members[0][0])
+        lines.append(
+            Line(
+                bbox=(
+                    min(box[0] for box in boxes),
+                    min(box[1] for box in boxes),
+                    max(box[2] for box in boxes),
+                    max(box[3] for box in boxes),
+                ),
+                text=text,
+                confidence=_confidence([answer for _, answer in members]),
+            )
+        )
+    return tuple(lines), join_text(places, [line.text for line in lines])
+
+
+def _confidence(answers: Sequence[CropText]) -> float | None:
+    known = [(a.confidence, len(a.text)) for a in answers if a.confidence is not None and a.text]
+    if not known:
+        return None
+    total = sum(length for _, length in known)
+    logs = sum(math.log(max(value, 1e-9)) * length for value, length in known)
+    return round(math.exp(logs / total), 2)

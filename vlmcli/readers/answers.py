@@ -1,0 +1,105 @@
+"""Answers to requests, all attempts counted, and what they make of a page. Knows no engine."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vlmcli.engine.models.prompts import Task
+from vlmcli.markup import tidy
+from vlmcli.reading import PageReading
+from vlmcli.results import DraftCount, PageAnswer, Seconds, TokenCounts
+
+DEFAULT_MAX_TOKENS = 4096
+"""Output tokens of a page at the most, where nobody says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a request, all attempts counted."""
+
+    text: str
+    confidence: float | None
+    """Geometric mean of the tokens' probabilities, 0 to 1."""
+    is_looped: bool
+    is_truncated: bool
+    """Whether the token limit ended it."""
+    attempts: int
+    tokens: TokenCounts
+    seconds: Seconds
+
+
+def page_reading(
+    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: Task
+) -> PageReading:
+    """A page whose questions, or whose one instruction, have all been answered.
+
+    Args:
+        key: of the page.
+        questions: the user's, whose answers stay as they are; none where the task was given.
+        answers: to all questions, or to the instruction.
+        task: that the text is tidied for.
+    """
+    is_looped = any(answer.is_looped for answer in answers)
+    asked = tuple(
+        PageAnswer(question=question, text=answer.text)
+        for question, answer in zip(questions, answers, strict=False)
+    )
+    return PageReading(
+        key=key,
+        status="looped" if is_looped else "ok",
+        text=_text(answers) if questions else tidy(_text(answers), task),
+        answers=asked if questions else None,
+        message="the model repeated itself; the text is cut there" if is_looped else "",
+        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
+        attempts=max(answer.attempts for answer in answers),
+        tokens=_tokens(answers),
+        seconds=_seconds(answers),
+    )
+
+
+def _text(answers: Sequence[Answer]) -> str:
+    return "\n\n".join(answer.text for answer in answers if answer.text)
+
+
+def _tokens(answers: Sequence[Answer]) -> TokenCounts:
+    """What a page took in tokens. Its picture counts once, however many questions share it."""
+    total = TokenCounts()
+    for answer in answers:
+        total = add_tokens(total, answer.tokens)
+    return replace(total, visual=max(answer.tokens.visual for answer in answers))
+
+
+def _seconds(answers: Sequence[Answer]) -> Seconds:
+    total = Seconds()
+    for answer in answers:
+        total = add_seconds(total, answer.seconds)
+    return total
+
+
+def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
+    """Sum, field by field; sources by their names."""
+    guessed, right = Counter[str](), Counter[str]()
+    for source in (*a.sources, *b.sources):
+        guessed[source.name] += source.guessed
+        right[source.name] += source.right
+    return TokenCounts(
+        visual=a.visual + b.visual,
+        prompt=a.prompt + b.prompt,
+        output=a.output + b.output,
+        drafted=a.drafted + b.drafted,
+        accepted=a.accepted + b.accepted,
+        sources=tuple(
+            DraftCount(name=name, guessed=guessed[name], right=right[name])
+            for name in sorted(guessed)
+        ),
+    )
+
+
+def add_seconds(a: Seconds, b: Seconds) -> Seconds:
+    """Sum, field by field."""
+    return Seconds(
+        render=a.render + b.render,
+        encode=a.encode + b.encode,
+        prefill=a.prefill + b.prefill,
+        decode=a.decode + b.decode,
+    )

@@ -1,0 +1,168 @@
+"""Readers that are not our engine: one page at a time, each in a thread of its own.
+
+Such a model answers when it is done and not before, which may take a minute. In a thread it leaves
+the job's loop free to watch the clock, take pages from the workers and file records. A page that is
+given up is told so and its answer dropped; the next one waits until the model is free again.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from vlmcli.errors import PageError
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
+
+IsStopped = Callable[[], bool]
+
+_PATIENCE = 0.05
+"""Seconds that a step waits for the page in work."""
+
+
+class PageModel(Protocol):
+    """Reads one page when called; knows nothing of queues, threads and time limits."""
+
+    def read(self, job: PageJob, is_stopped: IsStopped) -> PageReading:
+        """The page's reading; where `is_stopped` turns true, any reading, soon.
+
+        Raises:
+            PageError: this page cannot be read.
+            OutOfMemoryError: an allocation failed.
+        """
+
+    def drop_caches(self) -> None:
+        """Give up whatever only saves time; called between two pages."""
+
+    def device_bytes(self) -> int:
+        """Bytes taken on a device of its own; 0 without one."""
+
+    def stats(self) -> dict[str, float]:
+        """Counters of the whole run, by name."""
+
+
+class _Turn:
+    """One page with the model: its thread, and what came of it."""
+
+    def __init__(self, model: PageModel, job: PageJob) -> None:
+        self.job = job
+        self._model = model
+        self._stop = threading.Event()
+        self._reading: PageReading | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="vlmcli-reader")
+        self._thread.start()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        self._stop.set()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether it has ended within so many seconds; None waits for it."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def result(self) -> PageReading:
+        """What came of it, once it has ended; raises what the model raised."""
+        if self._error is not None:
+            raise self._error
+        assert self._reading is not None, "a page's thread ended without a result"
+        return self._reading
+
+    def _run(self) -> None:
+        try:
+            self._reading = self._model.read(self.job, self._stop.is_set)
+        except BaseException as error:
+            self._error = error
+
+
+class OneByOneReader:
+    """A `reading.Reader` around a `PageModel`.
+
+    Args:
+        model: loaded; used by nobody else.
+        patience: seconds that a step waits for the page in work.
+    """
+
+    def __init__(self, model: PageModel, *, patience: float = _PATIENCE) -> None:
+        self._model = model
+        self._patience = patience
+        self._waiting: deque[PageJob] = deque()
+        self._turn: _Turn | None = None
+        self._seconds = 0.0
+        self._started = 0.0
+        self._num_pages = 0
+
+    def submit(self, job: PageJob) -> None:
+        """Queue a page."""
+        self._waiting.append(job)
+
+    def step(self) -> Sequence[PageReading]:
+        """Wait a moment for the page in work; it, if it is finished.
+
+        Raises:
+            OutOfMemoryError: an allocation failed; the page waits for another try.
+        """
+        if self._turn is None:
+            self._begin()
+        turn = self._turn
+        if turn is None or not turn.wait(self._patience):
+            return ()
+        self._turn = None
+        self._seconds += time.monotonic() - self._started
+        if turn.is_stopped:
+            return ()
+        try:
+            reading = turn.result()
+        except PageError as error:
+            reading = PageReading(
+                key=turn.job.key, status="error", code=error.code, message=str(error)
+            )
+        except (MemoryError, OutOfMemoryError) as error:
+            self._waiting.appendleft(turn.job)
+            raise OutOfMemoryError(str(error)) from error
+        self._num_pages += 1
+        return (replace(reading, key=turn.job.key),)
+
+    def abort(self, key: int) -> None:
+        """Forget a page; the model may go on with it for a while, and nothing comes of it."""
+        self._waiting = deque(job for job in self._waiting if job.key != key)
+        if self._turn is not None and self._turn.job.key == key:
+            self._turn.stop()
+
+    def has_work(self) -> bool:
+        """Whether a submitted page is unfinished."""
+        return bool(self._waiting) or (self._turn is not None and not self._turn.is_stopped)
+
+    def drop_caches(self) -> None:
+        """Give up what only saves time, where no page is in work."""
+        if self._turn is None:
+            self._model.drop_caches()
+
+    def device_bytes(self) -> int:
+        """Bytes taken on a device of its own."""
+        return self._model.device_bytes()
+
+    def stats(self) -> dict[str, float]:
+        """The model's counters, pages, and the seconds in which it had one in work."""
+        own = {"pages_read": self._num_pages, "seconds_reading": round(self._seconds, 3)}
+        return {**self._model.stats(), **own}
+
+    def close(self) -> None:
+        """Forget all pages and wait for the one in work: its thread holds the model."""
+        self._waiting.clear()
+        if self._turn is not None:
+            self._turn.stop()
+            self._turn.wait(None)
+            self._turn = None
+
+    def _begin(self) -> None:
+        if self._waiting:
+            self._started = time.monotonic()
+            self._turn = _Turn(self._model, self._waiting.popleft())
