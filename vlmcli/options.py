@@ -77,6 +77,8 @@ class OcrOptions:
     stats: str | None = None
     quiet: bool = False
     verbose: int = 0
+    config: bool = True
+    """Whether configuration files may add to these settings; False where they have."""
 
 
 def draft_sources(text: str) -> frozenset[str]:

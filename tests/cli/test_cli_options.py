@@ -46,6 +46,7 @@ EVERYTHING = {
     "--stats run.json": ("stats", "run.json"),
     "--quiet": ("quiet", True),
     "-vv": ("verbose", 2),
+    "--no-config": ("config", False),
 }
 
 

@@ -26,6 +26,7 @@ LAW: dict[str, set[str]] = {
     "options": {"errors"},
     "report": PLAIN,
     "loops": PLAIN,
+    "recipes": PLAIN,
     "hub": PLAIN,
     "checkpoint": {*PLAIN, "hub"},
     "catalogue": {*PLAIN, "hub", "checkpoint", "engine", "memory"},
@@ -48,7 +49,7 @@ LAW: dict[str, set[str]] = {
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
-        *("hub", "catalogue", "evaluation"),
+        *("hub", "catalogue", "evaluation", "recipes"),
     },
     "api": {*PLAIN, "pipeline", "report"},
     "__main__": {"cli"},

@@ -28,7 +28,9 @@ Questions = Annotated[
     ),
 ]
 Formats = Annotated[list[str] | None, a.format_option(_FORMATS)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Errors only.", rich_help_panel="Running")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet/--no-quiet", help="Errors only.", rich_help_panel="Running")
+]
 
 
 def ask(
@@ -63,6 +65,10 @@ def ask(
     stats: a.Stats = _DEFAULTS.stats,
     quiet: Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Put questions to the pages of documents; every page answers all of them."""
     run(
@@ -99,6 +105,7 @@ def ask(
             stats=stats,
             quiet=quiet,
             verbose=verbose,
+            config=not no_config,
         )
     )
 

@@ -51,6 +51,10 @@ def ocr(
     stats: a.Stats = _DEFAULTS.stats,
     quiet: a.Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Read documents: every page's text, in order, on stdout or into files."""
     run(
@@ -86,6 +90,7 @@ def ocr(
             stats=stats,
             quiet=quiet,
             verbose=verbose,
+            config=not no_config,
         )
     )
 

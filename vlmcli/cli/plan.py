@@ -78,6 +78,10 @@ def plan(
     jobs: a.Jobs = None,
     reuse: a.Reuse = "verified",
     cache: a.Cache = True,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
     if not estimate_memory:
