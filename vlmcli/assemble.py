@@ -115,6 +115,7 @@ def read_record(
         suspect=(*page.suspect, *reading.suspect, *layer_suspects(page, text)),
         lines=lines,
         answers=reading.answers,
+        data=reading.data,
         tokens=reading.tokens,
         attempts=reading.attempts,
         seconds=Seconds(

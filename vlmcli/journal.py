@@ -31,6 +31,7 @@ _MAGIC = "vlmcli"
 _CHUNK = 1 << 20
 RESULT_OPTIONS = (
     "question",
+    "answer_schema",
     "pages",
     "dpi",
     "max_pixels",

@@ -44,6 +44,8 @@ class OcrOptions:
     inputs: tuple[str, ...]
     question: tuple[str, ...] = ()
     """What every page is asked (`vlmcli ask`); none to have its text."""
+    answer_schema: str | None = None
+    """A JSON Schema, as JSON, that the answers to a page's questions must satisfy together."""
     output: str | None = None
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)

@@ -17,7 +17,7 @@ from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
-from vlmcli.errors import ExitCode, InputError
+from vlmcli.errors import ExitCode, InputError, ModelError
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
@@ -87,6 +87,8 @@ def run_ocr(
     if options.pages is not None:
         parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    if options.answer_schema is not None:
+        _require_answers(checkpoint)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
         if sink is not None:
@@ -103,6 +105,19 @@ def run_ocr(
     if options.stats is not None:
         _write_stats(Path(options.stats), summary, stats)
     return summary
+
+
+def _require_answers(checkpoint: Checkpoint | None) -> None:
+    """Refuse a model that cannot be asked anything, where the answers have to be data.
+
+    Raises:
+        ModelError: it reads lines.
+    """
+    if checkpoint is not None and checkpoint.reads == "lines":
+        raise ModelError(
+            f"{checkpoint.name} reads lines and answers no questions: it gives no data",
+            remedy="name a checkpoint that does after -m, such as Qwen2.5-VL or Qwen3-VL",
+        )
 
 
 def _all_sources(found: Iterator[Source]) -> list[Source]:

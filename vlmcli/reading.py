@@ -4,9 +4,9 @@ Plain data and one Protocol, without torch: the engine's readers, a server clien
 tests all look like this from outside. A reader knows no documents; a page is an integer key to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +36,14 @@ class PageJob:
     """One page to read: line crops for a line reader, or the picture for a page reader.
 
     `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures.
+    `questions` are put to this page instead of the reader's own.
     """
 
     key: int
     crops: "tuple[LineCrop, ...]" = ()
     picture: npt.NDArray[np.uint8] | None = None
     drafts: tuple[Draft, ...] = ()
+    questions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ class CropText:
 class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
 
-    `answers` come from a page reader that was given questions. `code` names the cause of a failure
+    `answers` come from a page reader that was given questions, `data` is what they say as one JSON
+    object, if they have to be that. `code` names the cause of a failure
     where `status` does not say enough.
     """
 
@@ -65,6 +68,7 @@ class PageReading:
     crops: tuple[CropText, ...] = ()
     text: str = ""
     answers: tuple[PageAnswer, ...] | None = None
+    data: Mapping[str, Any] | None = None
     message: str = ""
     code: str = ""
     suspect: tuple[str, ...] = ()

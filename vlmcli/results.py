@@ -106,6 +106,8 @@ class PageRecord:
     error: ErrorInfo | None = None
     answers: tuple[PageAnswer, ...] | None = None
     """One for every question of the job, in its order; None in a job that asks none."""
+    data: Mapping[str, Any] | None = None
+    """What the answers say as one JSON object, where the job has a schema for that."""
 
     @property
     def is_failed(self) -> bool:
@@ -119,7 +121,7 @@ class PageRecord:
         origin = reuse["origin"]
         if origin is not None and origin["run"] is None:
             del origin["run"]
-        for name in ("error", "answers"):
+        for name in ("error", "answers", "data"):
             if data[name] is None:
                 del data[name]
         out: dict[str, Any] = {"schema": SCHEMA_VERSION}
@@ -182,6 +184,7 @@ class PageRecord:
             answers=None
             if answers is None
             else tuple(PageAnswer(**_known(PageAnswer, answer)) for answer in answers),
+            data=data.get("data"),
         )
 
     def without_timings(self) -> "PageRecord":

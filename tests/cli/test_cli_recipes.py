@@ -123,9 +123,12 @@ EVERY_VARIABLE = {
 }
 
 
+NOT_OF_OCR = {"inputs", "question", "answer_schema", "config"}
+
+
 def test_there_is_a_variable_for_every_option(parse, monkeypatch):
     known = {name for _, name, _ in EVERY_VARIABLE.values()}
-    assert known == {field.name for field in fields(OcrOptions)} - {"inputs", "question", "config"}
+    assert known == {field.name for field in fields(OcrOptions)} - NOT_OF_OCR
     for variable, (text, name, value) in EVERY_VARIABLE.items():
         monkeypatch.setenv(variable, text)
         assert parse() == replace(JOB, **{name: value})
@@ -286,7 +289,7 @@ def test_every_recipe_is_one_and_stands_in_the_top_folder_too(folder, name):
     for command in table.keys() - {"description"}:
         again = tomllib.loads(printed(command, "--recipe", name))
         for option, value in table[command].items():
-            assert again[command][option] in (value, [value])
+            assert again[command][option] in (value, [value], str(FOLDER / str(value)))
 
 
 def test_the_top_folder_has_the_same_files():

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
@@ -28,6 +29,16 @@ Questions = Annotated[
     ),
 ]
 Formats = Annotated[list[str] | None, a.format_option(_FORMATS)]
+AnswerSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--answer-schema",
+        metavar="FILE|JSON",
+        help="JSON Schema that a page's answers, each a JSON object, must satisfy together. What "
+        "does not is asked for again, --retries times; records have the object as data.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet/--no-quiet", help="Errors only.", rich_help_panel="Running")
 ]
@@ -36,6 +47,7 @@ Quiet = Annotated[
 def ask(
     inputs: a.Inputs,
     question: Questions,
+    answer_schema: AnswerSchema = None,
     output: a.Output = _DEFAULTS.output,
     formats: Formats = None,
     overwrite: a.Overwrite = _DEFAULTS.overwrite,
@@ -75,6 +87,7 @@ def ask(
         OcrOptions(
             inputs=tuple(inputs),
             question=_checked(question),
+            answer_schema=None if answer_schema is None else load_schema(answer_schema),
             output=output,
             formats=tuple(map(_format, formats)) if formats else _DEFAULTS.formats,
             model=model,

@@ -22,7 +22,9 @@ from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
 _DEFAULTS = OcrOptions(inputs=())
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
+_ASKED_AGAIN = 400
+"""Tokens of what stands behind a question that is put a second time (`readers.checked`)."""
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "answer_schema"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -32,6 +34,7 @@ class PlanRequest:
 
     inputs: tuple[str, ...] = ()
     question: tuple[str, ...] = ()
+    answer_schema: str | None = None
     model: str = _DEFAULTS.model
     pages: str | None = None
     dpi: int = _DEFAULTS.dpi
@@ -112,7 +115,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         kv_dtype=request.kv_dtype,
         vision_kv_dtype=request.vision_kv_dtype,
         max_tokens=request.max_tokens,
-        question_tokens=max((len(text.encode()) for text in request.question), default=0),
+        question_tokens=_question_tokens(request),
         vision_cache=request.vision_cache,
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
@@ -127,6 +130,12 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         target=target,
         command=_command(request, target),
     )
+
+
+def _question_tokens(request: PlanRequest) -> int:
+    """Tokens of the longest question: a byte is one at the most."""
+    longest = max((len(text.encode()) for text in request.question), default=0)
+    return longest + (_ASKED_AGAIN if request.answer_schema is not None else 0)
 
 
 def find_facts(model: str) -> ModelFacts:

@@ -4,6 +4,7 @@ With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing 
 work; `load_reader` brings torch and the weights.
 """
 
+from vlmcli.answers import AnswerChecker
 from vlmcli.checkpoint import Checkpoint
 from vlmcli.errors import WillNotFitError
 from vlmcli.memory.allocator import keep_heap_small
@@ -20,6 +21,7 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
         WillNotFitError: less memory is there than the plan has counted on.
     """
     from vlmcli.engine.engine import Engine
+    from vlmcli.readers.checked import CheckedReader
     from vlmcli.readers.config import engine_config
     from vlmcli.readers.guard import Guard
     from vlmcli.readers.lines import LineReader
@@ -42,4 +44,12 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
         return LineReader(
             guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
         )
-    return PageReader(guard, max_tokens=options.max_tokens, questions=options.question)
+    reader = PageReader(guard, max_tokens=options.max_tokens, questions=options.question)
+    if options.answer_schema is None:
+        return reader
+    return CheckedReader(
+        reader,
+        AnswerChecker(options.answer_schema),
+        questions=options.question,
+        retries=options.retries,
+    )

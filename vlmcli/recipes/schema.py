@@ -59,6 +59,11 @@ class Setting:
         return self.find_place()
 
 
+_PATHS = frozenset({"password-file", "answer-schema"})
+"""Options that name files. Files name them from where they lie themselves."""
+_PATHS_WITH_A_DOT = frozenset({"model", "recipe"})
+"""Options that name files only where they say so, as in `./checkpoint`."""
+
 Settings = Mapping[str, Setting]
 """Option's name → its setting."""
 
@@ -111,6 +116,8 @@ def _setting(file: TomlFile, keys: Keys, options: Options, value: Any) -> tuple[
     kind = options[name]
     if not _is_of_kind(value, kind):
         raise UsageError(f"{file.place(keys)}: {name} must be {_WORDS[kind]}, not {_shown(value)}")
+    if name in _PATHS or (name in _PATHS_WITH_A_DOT and value.startswith("./")):
+        value = value if value.lstrip().startswith("{") else str(file.folder / value)
     return name, Setting(
         value=_as_given(value, kind), source=file.label, find_place=lambda: file.place(keys)
     )

@@ -20,9 +20,13 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlFile:
-    """A parsed file; `label` is what messages call it, `root` the table that is looked at."""
+    """A parsed file; `label` is what messages call it, `root` the table that is looked at.
+
+    Paths in it count from `folder`, where it lies.
+    """
 
     label: str
+    folder: Path
     text: str = field(repr=False)
     data: Mapping[str, Any] = field(repr=False)
     root: Keys = ()
@@ -61,7 +65,7 @@ def read_toml(path: Path, *, label: str | None = None, root: Keys = ()) -> TomlF
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(_syntax(label, str(error))) from error
-    return TomlFile(label=label, text=text, data=data, root=root)
+    return TomlFile(label=label, folder=path.parent, text=text, data=data, root=root)
 
 
 def _syntax(label: str, message: str) -> str:
