@@ -26,11 +26,15 @@ _STATUS: dict[str, Status] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageIdentity:
-    """Which page a record is about: document name, number from 1, pages in the document."""
+    """Which page a record is about: document name, number from 1, pages in the document.
+
+    `time` is that of a frame of a video, in seconds.
+    """
 
     document: str
     page: int
     pages: int
+    time: float | None = None
 
     def failed(
         self,
@@ -48,6 +52,7 @@ class PageIdentity:
             status=status,
             attempts=attempts,
             error=ErrorInfo(code=code, message=message),
+            time=self.time,
         )
 
 
@@ -83,6 +88,7 @@ def own_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
         attempts=1,
         seconds=Seconds(render=round(page.render_seconds, 4)),
         error=page.error,
+        time=identity.time,
     )
 
 
@@ -127,6 +133,7 @@ def read_record(
         error=ErrorInfo(code=reading.code or reading.status, message=reading.message)
         if failed
         else None,
+        time=identity.time,
     )
 
 

@@ -35,6 +35,7 @@ RESULT_OPTIONS = (
     "pages",
     "dpi",
     "max_pixels",
+    "frame_interval",
     "device",
     "dtype",
     "kv_dtype",

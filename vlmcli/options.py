@@ -21,6 +21,7 @@ an earlier page, the built-in model's draft head, the answer's own beginning."""
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
 DEFAULT_MAX_PIXELS = 25_000_000
+DEFAULT_FRAME_INTERVAL = 1.0
 
 _UNITS = {
     "": 1,
@@ -54,6 +55,8 @@ class OcrOptions:
     password: str | None = None
     dpi: int = DEFAULT_DPI
     max_pixels: int = DEFAULT_MAX_PIXELS
+    frame_interval: float = DEFAULT_FRAME_INTERVAL
+    """Seconds between the frames of a video that are pages."""
     device: str = "auto"
     dtype: str = "auto"
     kv_dtype: str = "auto"

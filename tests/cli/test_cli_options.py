@@ -23,6 +23,7 @@ EVERYTHING = {
     "--password secret": ("password", "secret"),
     "--dpi 300": ("dpi", 300),
     "--max-pixels 1000000": ("max_pixels", 1_000_000),
+    "--frame-interval 2.5": ("frame_interval", 2.5),
     "--device cuda:1": ("device", "cuda:1"),
     "--dtype bfloat16": ("dtype", "bfloat16"),
     "--kv-dtype int8": ("kv_dtype", "int8"),

@@ -97,6 +97,7 @@ EVERY_VARIABLE = {
     "VLMCLI_PASSWORD": ("secret", "password", "secret"),
     "VLMCLI_DPI": ("300", "dpi", 300),
     "VLMCLI_MAX_PIXELS": ("1000000", "max_pixels", 1_000_000),
+    "VLMCLI_FRAME_INTERVAL": ("2.5", "frame_interval", 2.5),
     "VLMCLI_DEVICE": ("cuda:1", "device", "cuda:1"),
     "VLMCLI_DTYPE": ("bfloat16", "dtype", "bfloat16"),
     "VLMCLI_KV_DTYPE": ("int8", "kv_dtype", "int8"),

@@ -71,7 +71,7 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT...",
-        help="PDF or image files, directories (read recursively), or - for stdin.",
+        help="PDF, image or video files, directories (read recursively), or - for stdin.",
         show_default=False,
     ),
 ]
@@ -194,6 +194,15 @@ MaxPixels = Annotated[
         min=10_000,
         metavar="N",
         help="Larger pages are read at a lower resolution and marked downscaled.",
+        rich_help_panel=_READING,
+    ),
+]
+FrameInterval = Annotated[
+    float,
+    typer.Option(
+        min=0.01,
+        metavar="SECONDS",
+        help="Videos: a page for what is on display every so many seconds.",
         rich_help_panel=_READING,
     ),
 ]

@@ -24,7 +24,7 @@ from vlmcli.processors import default_jobs
 _DEFAULTS = OcrOptions(inputs=())
 _ASKED_AGAIN = 400
 """Tokens of what stands behind a question that is put a second time (`readers.checked`)."""
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "answer_schema"})
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "answer_schema", "frame_interval"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -39,6 +39,7 @@ class PlanRequest:
     pages: str | None = None
     dpi: int = _DEFAULTS.dpi
     max_pixels: int = _DEFAULTS.max_pixels
+    frame_interval: float = _DEFAULTS.frame_interval
     max_tokens: int | None = None
     device: str = _DEFAULTS.device
     device_memory: str | None = None

@@ -52,7 +52,7 @@ class MarkdownFormatter(Formatter):
             blocks.append(_comment(f"document {record.document}"))
         self._document = record.document
         if record.page:
-            blocks.append(_comment(f"page {record.page}"))
+            blocks.append(_comment(_page_mark(record)))
         blocks += _paragraphs(record.text)
         if record.is_failed:
             blocks.append(f"**[vlmcli: {escape(failure_note(record))}]**")
@@ -78,6 +78,14 @@ def _paragraphs(text: str) -> list[str]:
         elif paragraphs[-1]:
             paragraphs.append([])
     return ["\n".join(lines) for lines in paragraphs if lines]
+
+
+def _page_mark(record: PageRecord) -> str:
+    """Which page begins; for a frame of a video also when, as in `page 3, 0:02:05`."""
+    if record.time is None:
+        return f"page {record.page}"
+    minutes, seconds = divmod(int(record.time), 60)
+    return f"page {record.page}, {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
 def _comment(text: str) -> str:
