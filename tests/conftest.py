@@ -1,4 +1,5 @@
-"""For every test: no deadlines (a busy machine is no fault), Ctrl-C as on a terminal, own results.
+"""For every test: no deadlines (a busy machine is no fault), Ctrl-C as on a terminal, own results
+and no configuration.
 
 A suite that was started in the background of a shell script inherits SIGINT ignored, and so would
 every command that it starts. The user's store of results is neither read nor written: a test that
@@ -27,3 +28,9 @@ def empty_store(tmp_path_factory, monkeypatch):
     """Every test begins with an empty result store of its own; it is made when it is needed."""
     folder = tmp_path_factory.getbasetemp() / "stores" / str(next(_numbers))
     monkeypatch.setenv("VLMCLI_CACHE_DIR", str(folder))
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(tmp_path_factory, monkeypatch):
+    """What the user of this machine has set for vlmcli does not count."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "nothing-there"))

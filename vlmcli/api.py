@@ -18,8 +18,11 @@ from vlmcli.results import PageRecord
 
 _MOST_WAITING = 8
 """Records that are finished and not yet taken; more hold the job up."""
-_OURS = ("inputs", "output", "formats", "resume", "overwrite", "progress", "quiet", "verbose")
-"""Options that concern outputs and terminals."""
+_OURS = (
+    *("inputs", "output", "formats", "resume", "overwrite"),
+    *("progress", "quiet", "verbose", "config"),
+)
+"""Options that concern outputs, terminals and files with settings."""
 
 
 def recognize(

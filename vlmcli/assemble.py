@@ -24,11 +24,15 @@ _STATUS: dict[str, Status] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageIdentity:
-    """Which page a record is about: document name, number from 1, pages in the document."""
+    """Which page a record is about: document name, number from 1, pages in the document.
+
+    `time` is that of a frame of a video, in seconds.
+    """
 
     document: str
     page: int
     pages: int
+    time: float | None = None
 
     def failed(
         self,
@@ -46,6 +50,7 @@ class PageIdentity:
             status=status,
             attempts=attempts,
             error=ErrorInfo(code=code, message=message),
+            time=self.time,
         )
 
 
@@ -81,6 +86,7 @@ def own_record(identity: PageIdentity, page: PreparedPage) -> PageRecord:
         attempts=1,
         seconds=Seconds(render=round(page.render_seconds, 4)),
         error=page.error,
+        time=identity.time,
     )
 
 
@@ -113,6 +119,7 @@ def read_record(
         suspect=(*page.suspect, *reading.suspect, *layer_suspects(page, text)),
         lines=lines,
         answers=reading.answers,
+        data=reading.data,
         tokens=reading.tokens,
         attempts=reading.attempts,
         seconds=Seconds(
@@ -124,6 +131,7 @@ def read_record(
         error=ErrorInfo(code=reading.code or reading.status, message=reading.message)
         if failed
         else None,
+        time=identity.time,
     )
 
 

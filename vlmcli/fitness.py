@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from vlmcli.checkpoint import Checkpoint
-from vlmcli.errors import UsageError
+from vlmcli.errors import ModelError, UsageError
 from vlmcli.options import OcrOptions, draft_reader
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
@@ -30,7 +30,8 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
 
     Raises:
         UsageError: there is one.
-        ModelError: the reader that is to draft is not installed.
+        ModelError: the reader that is to draft is not installed; or answers have to be data, and
+            the model cannot be asked anything.
     """
     is_asked = checkpoint.reads == "page" and checkpoint.model_type != RAPIDOCR
     if options.task != "text" and not is_asked:
@@ -38,6 +39,8 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
             f"{checkpoint.name} reads text and takes no instructions",
             remedy=f"for --task {options.task} give a --model that does",
         )
+    if options.answer_schema is not None:
+        _check_answers(options, checkpoint, is_asked=is_asked)
     if checkpoint.model_type == RAPIDOCR:
         _check_rapidocr(options)
     if options.engine == "transformers":
@@ -45,6 +48,19 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
     drafter = draft_reader(options.drafts)
     if drafter is not None:
         _check_drafter(drafter, options, checkpoint)
+
+
+def _check_answers(options: OcrOptions, checkpoint: Checkpoint, *, is_asked: bool) -> None:
+    if not is_asked:
+        raise ModelError(
+            f"{checkpoint.name} reads lines and answers no questions: it gives no data",
+            remedy="name a checkpoint that does after -m, such as Qwen2.5-VL or Qwen3-VL",
+        )
+    if options.engine == "transformers":
+        raise UsageError(
+            "--engine transformers does not check answers against a schema",
+            remedy="leave out --answer-schema",
+        )
 
 
 def _check_drafter(name: str, options: OcrOptions, checkpoint: Checkpoint) -> None:

@@ -226,6 +226,7 @@ class Intake:
             index=identity.page - 1,
             spec=self._spec,
             look=self._look(),
+            frame_interval=self._options.frame_interval,
         )
         page = Page(key=key, identity=identity, task=task, cost=self._cost(handle))
         self.pages[task.serial] = page

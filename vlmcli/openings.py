@@ -42,7 +42,9 @@ class OpenDocument:
         """Which page is next."""
         name = self.opened.source.name
         page = self.selected[self.cursor]
-        return PageIdentity(document=name, page=page, pages=len(self.opened.pages))
+        return PageIdentity(
+            document=name, page=page, pages=len(self.opened.pages), time=self.handle.time
+        )
 
     @property
     def handle(self) -> PageHandle:
@@ -90,6 +92,7 @@ class Openings:
             source=self._sources[self.num_sent],
             password=self._options.password,
             strict=self._options.strict,
+            frame_interval=self._options.frame_interval,
         )
         self.num_sent += 1
         self._num_opening += 1

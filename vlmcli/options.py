@@ -26,6 +26,7 @@ what they cost depends on the machine, and so does whether that is less than the
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
 DEFAULT_MAX_PIXELS = 25_000_000
+DEFAULT_FRAME_INTERVAL = 1.0
 
 _UNITS = {
     "": 1,
@@ -49,6 +50,8 @@ class OcrOptions:
     inputs: tuple[str, ...]
     question: tuple[str, ...] = ()
     """What every page is asked (`vlmcli ask`); none to have its text."""
+    answer_schema: str | None = None
+    """A JSON Schema, as JSON, that the answers to a page's questions must satisfy together."""
     output: str | None = None
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)
@@ -59,6 +62,8 @@ class OcrOptions:
     password: str | None = None
     dpi: int = DEFAULT_DPI
     max_pixels: int = DEFAULT_MAX_PIXELS
+    frame_interval: float = DEFAULT_FRAME_INTERVAL
+    """Seconds between the frames of a video that are pages."""
     device: str = "auto"
     dtype: str = "auto"
     kv_dtype: str = "auto"
@@ -86,6 +91,8 @@ class OcrOptions:
     stats: str | None = None
     quiet: bool = False
     verbose: int = 0
+    config: bool = True
+    """Whether configuration files may add to these settings; False where they have."""
 
 
 def draft_sources(text: str) -> frozenset[str]:

@@ -40,12 +40,15 @@ class _OpenDocuments:
         self._key: tuple[Source, bool] | None = None
         self._document: Document | None = None
 
-    def get(self, source: Source, password: str | None, *, strict: bool = False) -> Document:
+    def get(self, task: Task, *, strict: bool = False) -> Document:
+        source = task.source
         if self._document is None or self._key is None or self._key[0] != source:
             if self._document is not None:
                 self._document.close()
                 self._document = None
-            self._document = open_document(source, password=password, strict=strict)
+            self._document = open_document(
+                source, password=task.password, strict=strict, frame_interval=task.frame_interval
+            )
             self._key = (source, strict)
         return self._document
 
@@ -57,10 +60,10 @@ def answer(documents: _OpenDocuments, task: Task) -> Outcome:
     """
     try:
         if isinstance(task, OpenTask):
-            document = documents.get(task.source, task.password, strict=task.strict)
+            document = documents.get(task, strict=task.strict)
             pages = tuple(document.page(index) for index in range(document.num_pages))
             return OpenedDocument(source=task.source, pages=pages, warnings=document.warnings)
-        document = documents.get(task.source, task.password)
+        document = documents.get(task)
         assert isinstance(task, PageTask)
         return _draw(document, task)
     except VlmcliError as error:

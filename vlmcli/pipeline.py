@@ -16,8 +16,8 @@ from vlmcli.assemble import with_answers
 from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
-from vlmcli.documents.source import RenderSpec, Source, iter_sources
-from vlmcli.errors import ExitCode, InputError
+from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
+from vlmcli.errors import ExitCode, InputError, UsageError
 from vlmcli.fitness import check_reader, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
@@ -97,6 +97,8 @@ def run_ocr(
             run = _run(options, sources, sink, None, checkpoint, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
+            if "pdf" in options.formats:
+                _refuse_videos(sources)
             named = [(source.name, source.path) for source in sources]
             plan = plan_outputs(options, named)
             with _journal(plan, options, named, checkpoint) as journal:
@@ -107,6 +109,21 @@ def run_ocr(
     if options.stats is not None:
         _write_stats(Path(options.stats), summary)
     return summary
+
+
+def _refuse_videos(sources: list[Source]) -> None:
+    """Refuse to make a PDF of a video: it would hold every frame, and grow in memory.
+
+    Raises:
+        UsageError: one of the documents is a video.
+    """
+    for source in sources:
+        with contextlib.suppress(OSError, ValueError):
+            if kind_of(source.path) == "video":
+                raise UsageError(
+                    f"{source.name} is a video, which has no PDF form",
+                    remedy="choose another format with -f",
+                )
 
 
 def _all_sources(found: Iterator[Source]) -> list[Source]:

@@ -4,9 +4,9 @@ Plain data and one Protocol, without torch: the engine's readers, a server clien
 tests all look like this from outside. A reader knows no documents; a page is an integer key to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ class PageJob:
 
     `picture` is uint8, (H, W, 3) RGB; `crops` hold uint8 (line height, W) grey pictures, and so do
     `draft_crops`, for a line reader that reads the page first.
+    `questions` are put to this page instead of the reader's own.
     """
 
     key: int
@@ -44,6 +45,7 @@ class PageJob:
     picture: npt.NDArray[np.uint8] | None = None
     draft_crops: "tuple[LineCrop, ...]" = ()
     drafts: tuple[Draft, ...] = ()
+    questions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,8 @@ class PageReading:
     """A finished page: `crops` parallel to the job's crops, or `text` from a page reader.
 
     A page reader that finds lines gives `lines` too, boxes in pixels of the picture. `answers` come
-    from a page reader that was given questions. `code` names the cause of a failure where `status`
-    does not say enough.
+    from a page reader that was given questions, `data` is what they say as one JSON object, if they
+    have to be that. `code` names the cause of a failure where `status` does not say enough.
     """
 
     key: int
@@ -69,6 +71,7 @@ class PageReading:
     text: str = ""
     lines: tuple[Line, ...] = ()
     answers: tuple[PageAnswer, ...] | None = None
+    data: Mapping[str, Any] | None = None
     message: str = ""
     code: str = ""
     suspect: tuple[str, ...] = ()

@@ -15,7 +15,9 @@ from vlmcli.journal import RESULT_OPTIONS
 from vlmcli.options import EngineName, OcrOptions
 from vlmcli.reuse.entries import Recipe
 
-_SEEN_IN_PIXELS = frozenset({"pages", "dpi", "max_pixels", "strict", "text_layer", "reuse"})
+_SEEN_IN_PIXELS = frozenset(
+    {"pages", "dpi", "max_pixels", "frame_interval", "strict", "text_layer", "reuse"}
+)
 """Options that decide which pixels a page has and who answers it, not what is read in them."""
 _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (

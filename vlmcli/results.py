@@ -119,6 +119,10 @@ class PageRecord:
     error: ErrorInfo | None = None
     answers: tuple[PageAnswer, ...] | None = None
     """One for every question of the job, in its order; None in a job that asks none."""
+    data: Mapping[str, Any] | None = None
+    """What the answers say as one JSON object, where the job has a schema for that."""
+    time: float | None = None
+    """Of a frame of a video: seconds from its beginning."""
 
     @property
     def is_failed(self) -> bool:
@@ -132,7 +136,7 @@ class PageRecord:
         origin = reuse["origin"]
         if origin is not None and origin["run"] is None:
             del origin["run"]
-        for name in ("error", "answers"):
+        for name in ("error", "answers", "data", "time"):
             if data[name] is None:
                 del data[name]
         sources = data["tokens"].pop("sources")
@@ -198,6 +202,8 @@ class PageRecord:
             answers=None
             if answers is None
             else tuple(PageAnswer(**_known(PageAnswer, answer)) for answer in answers),
+            data=data.get("data"),
+            time=data.get("time"),
         )
 
     def without_timings(self) -> "PageRecord":

@@ -24,6 +24,7 @@ from vlmcli import transfer
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import VlmcliError
+from vlmcli.options import DEFAULT_FRAME_INTERVAL
 from vlmcli.reuse.fingerprint import PageFingerprint
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from vlmcli.page_worker import main; main({fd})"
@@ -41,6 +42,7 @@ class OpenTask:
     source: Source
     password: str | None
     strict: bool
+    frame_interval: float = DEFAULT_FRAME_INTERVAL
 
 
 Look = Literal["none", "hash", "sketch"]
@@ -61,6 +63,7 @@ class PageTask:
     index: int
     spec: PrepareSpec
     look: Look = "none"
+    frame_interval: float = DEFAULT_FRAME_INTERVAL
 
 
 Task = OpenTask | PageTask

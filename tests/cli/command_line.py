@@ -33,7 +33,12 @@ class Cli:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
         store = self.folder.with_name(f"{self.folder.name}.stores") / str(next(_numbers))
-        own = {"PYTHONPATH": paths, "FAKE": json.dumps(fake or {}), "VLMCLI_CACHE_DIR": str(store)}
+        own = {
+            "PYTHONPATH": paths,
+            "FAKE": json.dumps(fake or {}),
+            "VLMCLI_CACHE_DIR": str(store),
+            "XDG_CONFIG_HOME": str(store.parent / "no-configuration"),
+        }
         return kept | own | more
 
     def __call__(self, *args: str, fake: dict | None = None, env=None, **more):

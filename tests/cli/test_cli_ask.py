@@ -146,3 +146,34 @@ def test_failures_say_so_and_the_others_are_answered(folder):
     records = ask(folder, "broken.pdf", "scan.pdf", *asking(*QUESTIONS[:2]), *MODEL, code=5)
     assert [record["status"] for record in records] == ["error", "ok", "ok", "ok"]
     assert [answer["text"] for answer in records[0]["answers"]] == ["", ""]
+
+
+SCHEMA_FILE = '{"type": "object", "required": ["author"]}'
+
+
+def test_answers_that_are_no_data_are_an_error_after_the_last_attempt(folder):
+    (folder.folder / "author.json").write_text(SCHEMA_FILE)
+    args = ("scan.pdf", "--pages", "1", *asking("Who?"), *MODEL, "--retries", "1", "--no-cache")
+    (record,) = ask(folder, *args, "--answer-schema", "author.json", code=5)
+    assert not list(Draft202012Validator(SCHEMA).iter_errors(record))
+    assert (record["status"], record["error"]["code"]) == ("error", "answers")
+    assert record["attempts"] == 2 and "data" not in record
+    assert record["answers"][0]["text"] and record["text"] == ""
+    assert (record,) == tuple(
+        without_seconds([r])[0] | {"seconds": record["seconds"]}
+        for r in ask(folder, *args, "--answer-schema", SCHEMA_FILE, code=5)
+    )
+
+
+def test_a_model_that_answers_no_questions_gives_no_data(real):
+    write_frames(real.folder / "page.png", [LINES[:2]])
+    for args in (("--recipe", "invoice"), (*asking("Who?"), "--answer-schema", SCHEMA_FILE)):
+        done = real("ask", "page.png", *args)
+        assert done.returncode == 7 and done.stdout == b""
+        assert b"answers no questions" in done.stderr and b"-m" in done.stderr
+
+
+def test_a_schema_that_is_none_is_found_before_anything_is_read(folder):
+    (folder.folder / "bad.json").write_text('{"type": 3}')
+    done = folder("ask", "gone.pdf", *asking("Who?"), "--answer-schema", "bad.json")
+    assert done.returncode == 2 and b"bad.json: not a JSON Schema" in done.stderr

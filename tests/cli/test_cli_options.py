@@ -25,6 +25,7 @@ EVERYTHING = {
     "--password secret": ("password", "secret"),
     "--dpi 300": ("dpi", 300),
     "--max-pixels 1000000": ("max_pixels", 1_000_000),
+    "--frame-interval 2.5": ("frame_interval", 2.5),
     "--device cuda:1": ("device", "cuda:1"),
     "--dtype bfloat16": ("dtype", "bfloat16"),
     "--kv-dtype int8": ("kv_dtype", "int8"),
@@ -48,6 +49,7 @@ EVERYTHING = {
     "--stats run.json": ("stats", "run.json"),
     "--quiet": ("quiet", True),
     "-vv": ("verbose", 2),
+    "--no-config": ("config", False),
 }
 
 
@@ -82,7 +84,7 @@ def test_without_options_every_default_is_that_of_the_options(parse):
 def test_there_is_an_option_for_every_setting():
     assert {name for name, _ in EVERYTHING.values()} == {
         field.name for field in fields(OcrOptions)
-    } - {"inputs", "question"}
+    } - {"inputs", "question", "answer_schema"}
 
 
 @pytest.mark.parametrize("text", EVERYTHING)

@@ -68,6 +68,8 @@ records = st.builds(
     error=st.none() | st.builds(ErrorInfo, code=texts, message=texts),
     answers=st.none()
     | st.lists(st.builds(PageAnswer, question=texts, text=texts), max_size=2).map(tuple),
+    time=st.none() | st.floats(0, 1e6),
+    data=st.none() | st.dictionaries(texts, st.none() | st.integers() | texts, max_size=2),
 )
 
 

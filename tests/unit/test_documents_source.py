@@ -44,7 +44,10 @@ FAULTS = {
     "text": ("Grüße aus der Datei\n".encode() * 80, "not-a-document", "text file"),
     "garbage": (bytes(range(1, 256)) * 9 + b"\x00", "not-a-document", "no known kind"),
     "zip": (b"PK\x03\x04" + bytes(40), "not-a-document", "ZIP"),
-    "video": (b"\x00\x00\x00\x20ftypmp42" + bytes(40), "not-a-document", "video"),
+    "heic": (b"\x00\x00\x00\x20ftypheic" + bytes(40), "not-a-document", "HEIC"),
+    "mp4 head": (b"\x00\x00\x00\x20ftypmp42" + bytes(40), "damaged", "video"),
+    "mkv head": (b"\x1a\x45\xdf\xa3" + bytes(40), "damaged", "video"),
+    "avi head": (b"RIFF\x20\x00\x00\x00AVI LIST", "damaged", "video"),
     "header only": (b"%PDF-1.7\n%%EOF\n", "damaged", "PDF"),
     "pdf garbage": (b"%PDF-1.7\n" + bytes(range(256)) * 20, "damaged", "PDF"),
     "no pages": (

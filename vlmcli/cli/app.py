@@ -18,6 +18,7 @@ from vlmcli.cli.ask import ask
 from vlmcli.cli.console import fill_descriptors, say
 from vlmcli.cli.doctor import doctor
 from vlmcli.cli.evaluate import evaluate
+from vlmcli.cli.layers import LayeredCommand
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
 from vlmcli.cli.view import view
@@ -37,6 +38,9 @@ EXIT_CODES = """Exit codes:
  8 password missing or wrong;
  9 server unreachable;
  130 interrupted (143 by SIGTERM), --resume goes on."""
+_EPILOG = f"""Every option can be set for all runs by a variable, as in VLMCLI_MAX_MEMORY=4GiB.
+
+{EXIT_CODES}"""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -66,9 +70,9 @@ app = typer.Typer(
     help="Turn PDFs, scans and images into text with a vision-language model, on this machine.",
     epilog=EXIT_CODES,
 )
-app.command("ocr", epilog=EXIT_CODES)(ocr)
-app.command("ask", epilog=EXIT_CODES)(ask)
-app.command("plan", epilog=EXIT_CODES)(plan)
+app.command("ocr", cls=LayeredCommand, epilog=_EPILOG)(ocr)
+app.command("ask", cls=LayeredCommand, epilog=_EPILOG)(ask)
+app.command("plan", cls=LayeredCommand, epilog=_EPILOG)(plan)
 app.command("eval")(evaluate)
 app.command("view")(view)
 app.command("doctor")(doctor)

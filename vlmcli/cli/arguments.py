@@ -23,10 +23,12 @@ from vlmcli.options import (
     draft_sources,
     parse_size,
 )
+from vlmcli.recipes.named import recipe_names
 
 _READING = "Reading"
 _MACHINE = "Machine"
 _RUNNING = "Running"
+_FILES = "Options from files"
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -72,7 +74,7 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT...",
-        help="PDF or image files, directories (read recursively), or - for stdin.",
+        help="PDF, image or video files, directories (read recursively), or - for stdin.",
         show_default=False,
     ),
 ]
@@ -92,6 +94,44 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing o
 Resume = Annotated[
     bool,
     typer.Option("--resume/--no-resume", help="Go on with an interrupted run of the same command."),
+]
+
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="NAME|FILE",
+        help="Options from a recipe: "
+        + ", ".join(recipe_names())
+        + ", or a TOML file. Options on the "
+        "command line and VLMCLI_* variables beat it.",
+        autocompletion=recipe_names,
+        show_default=False,
+        rich_help_panel=_FILES,
+    ),
+]
+PrintRecipe = Annotated[
+    bool,
+    typer.Option(
+        "--print-recipe",
+        help="Print the options that would be in effect as a recipe, and end.",
+        rich_help_panel=_FILES,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="This configuration file alone. Default: vlmcli.toml or pyproject.toml of the "
+        "project, under that ~/.config/vlmcli/config.toml.",
+        show_default=False,
+        rich_help_panel=_FILES,
+    ),
+]
+NoConfig = Annotated[
+    bool,
+    typer.Option("--no-config", help="No configuration file.", rich_help_panel=_FILES),
 ]
 
 Model = Annotated[
@@ -173,6 +213,15 @@ MaxPixels = Annotated[
         min=10_000,
         metavar="N",
         help="Larger pages are read at a lower resolution and marked downscaled.",
+        rich_help_panel=_READING,
+    ),
+]
+FrameInterval = Annotated[
+    float,
+    typer.Option(
+        min=0.01,
+        metavar="SECONDS",
+        help="Videos: a page for what is on display every so many seconds.",
         rich_help_panel=_READING,
     ),
 ]
@@ -302,13 +351,15 @@ Retries = Annotated[
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict", help="Refuse damaged files instead of repairing them.", rich_help_panel=_RUNNING
+        "--strict/--no-strict",
+        help="Refuse damaged files instead of repairing them.",
+        rich_help_panel=_RUNNING,
     ),
 ]
 FailFast = Annotated[
     bool,
     typer.Option(
-        "--fail-fast",
+        "--fail-fast/--no-fail-fast",
         help="Stop at the first page or document that fails.",
         rich_help_panel=_RUNNING,
     ),
@@ -330,7 +381,7 @@ Stats = Annotated[
     ),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Errors only.", rich_help_panel=_RUNNING)
+    bool, typer.Option("--quiet/--no-quiet", "-q", help="Errors only.", rich_help_panel=_RUNNING)
 ]
 Verbose = Annotated[
     int,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
@@ -28,12 +29,25 @@ Questions = Annotated[
     ),
 ]
 Formats = Annotated[list[str] | None, a.format_option(_FORMATS)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Errors only.", rich_help_panel="Running")]
+AnswerSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--answer-schema",
+        metavar="FILE|JSON",
+        help="JSON Schema that a page's answers, each a JSON object, must satisfy together. What "
+        "does not is asked for again, --retries times; records have the object as data.",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet/--no-quiet", help="Errors only.", rich_help_panel="Running")
+]
 
 
 def ask(
     inputs: a.Inputs,
     question: Questions,
+    answer_schema: AnswerSchema = None,
     output: a.Output = _DEFAULTS.output,
     formats: Formats = None,
     overwrite: a.Overwrite = _DEFAULTS.overwrite,
@@ -45,6 +59,7 @@ def ask(
     password_file: a.PasswordFile = None,
     dpi: a.Dpi = _DEFAULTS.dpi,
     max_pixels: a.MaxPixels = _DEFAULTS.max_pixels,
+    frame_interval: a.FrameInterval = _DEFAULTS.frame_interval,
     max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
     drafts: a.Drafts = _DEFAULTS.drafts,
     device: a.Device = _DEFAULTS.device,
@@ -64,12 +79,17 @@ def ask(
     stats: a.Stats = _DEFAULTS.stats,
     quiet: Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Put questions to the pages of documents; every page answers all of them."""
     run(
         OcrOptions(
             inputs=tuple(inputs),
             question=_checked(question),
+            answer_schema=None if answer_schema is None else load_schema(answer_schema),
             output=output,
             formats=tuple(map(_format, formats)) if formats else _DEFAULTS.formats,
             model=model,
@@ -78,6 +98,7 @@ def ask(
             password=read_password(password, password_file),
             dpi=dpi,
             max_pixels=max_pixels,
+            frame_interval=frame_interval,
             device=device,
             dtype=dtype,
             kv_dtype=kv_dtype,
@@ -101,6 +122,7 @@ def ask(
             stats=stats,
             quiet=quiet,
             verbose=verbose,
+            config=not no_config,
         )
     )
 

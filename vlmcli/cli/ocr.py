@@ -33,6 +33,7 @@ def ocr(
     text_layer: a.TextLayer = _DEFAULTS.text_layer,
     dpi: a.Dpi = _DEFAULTS.dpi,
     max_pixels: a.MaxPixels = _DEFAULTS.max_pixels,
+    frame_interval: a.FrameInterval = _DEFAULTS.frame_interval,
     max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
     reuse: a.Reuse = _DEFAULTS.reuse,
     drafts: a.Drafts = _DEFAULTS.drafts,
@@ -53,6 +54,10 @@ def ocr(
     stats: a.Stats = _DEFAULTS.stats,
     quiet: a.Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Read documents: every page's text, in order, on stdout or into files."""
     run(
@@ -67,6 +72,7 @@ def ocr(
             password=read_password(password, password_file),
             dpi=dpi,
             max_pixels=max_pixels,
+            frame_interval=frame_interval,
             device=device,
             dtype=dtype,
             kv_dtype=kv_dtype,
@@ -90,6 +96,7 @@ def ocr(
             stats=stats,
             quiet=quiet,
             verbose=verbose,
+            config=not no_config,
         )
     )
 

@@ -11,7 +11,13 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
-from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL, OcrOptions
+from vlmcli.options import (
+    DEFAULT_DPI,
+    DEFAULT_FRAME_INTERVAL,
+    DEFAULT_MAX_PIXELS,
+    DEFAULT_MODEL,
+    OcrOptions,
+)
 
 _MEMORY = "Memory"
 
@@ -19,7 +25,7 @@ PlanInputs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[INPUT...]",
-        help="PDF or image files, directories, or - for stdin. Default: one A4 page.",
+        help="PDF, image or video files, directories, or - for stdin. Default: one A4 page.",
         show_default=False,
     ),
 ]
@@ -67,6 +73,7 @@ def plan(
     strict: a.Strict = False,
     dpi: a.Dpi = DEFAULT_DPI,
     max_pixels: a.MaxPixels = DEFAULT_MAX_PIXELS,
+    frame_interval: a.FrameInterval = DEFAULT_FRAME_INTERVAL,
     max_tokens: a.MaxTokens = None,
     device: a.Device = "auto",
     device_memory: DeviceMemory = None,
@@ -80,6 +87,10 @@ def plan(
     reuse: a.Reuse = "verified",
     drafts: a.Drafts = "auto",
     cache: a.Cache = True,
+    recipe: a.Recipe = None,
+    print_recipe: a.PrintRecipe = False,
+    config: a.Config = None,
+    no_config: a.NoConfig = False,
 ) -> None:
     """Predict memory and tokens of a job before anything is rendered or loaded."""
     if not estimate_memory:
@@ -98,6 +109,7 @@ def plan(
             pages=pages,
             dpi=dpi,
             max_pixels=max_pixels,
+            frame_interval=frame_interval,
             max_tokens=max_tokens,
             device=device,
             device_memory=device_memory,
@@ -112,7 +124,14 @@ def plan(
             cache=cache,
             drafts=drafts,
             other_words=other_words(
-                OcrOptions(inputs=(), reuse=reuse, cache=cache, drafts=drafts), ()
+                OcrOptions(
+                    inputs=(),
+                    reuse=reuse,
+                    cache=cache,
+                    drafts=drafts,
+                    frame_interval=frame_interval,
+                ),
+                (),
             ),
         ),
         password=read_password(password, password_file),

@@ -56,7 +56,7 @@ def collect_pages(
     with closing(iter_sources(request.inputs)) as sources:
         for source in sources:
             try:
-                shapes += _measure(source, request.pages, password=password, strict=strict)
+                shapes += _measure(source, request, password=password, strict=strict)
             except VlmcliError as error:
                 errors.append(error)
     if errors and not shapes:
@@ -65,9 +65,12 @@ def collect_pages(
 
 
 def _measure(
-    source: Source, pages: str | None, *, password: str | None, strict: bool
+    source: Source, request: PlanRequest, *, password: str | None, strict: bool
 ) -> list[PageShape]:
-    with open_document(source, password=password, strict=strict) as document:
+    interval = request.frame_interval
+    with open_document(
+        source, password=password, strict=strict, frame_interval=interval
+    ) as document:
         count = document.num_pages
-        numbers = parse_pages(pages, count) if pages else range(1, count + 1)
+        numbers = parse_pages(request.pages, count) if request.pages else range(1, count + 1)
         return [document.page(number - 1) for number in numbers]

@@ -118,7 +118,8 @@ class PageHandle:
     `width` and `height` are those of the displayed page: after /Rotate, CropBox, UserUnit and EXIF.
     `rotation` is what the viewer turns it by (clockwise degrees). `scan_dpi` is the resolution of
     the scan that fills the page, beyond which it is not drawn; None where it is no scan, or one of
-    so few pixels that enlarging helps. A page that cannot be loaded has `error` set and no size.
+    so few pixels that enlarging helps. `time` is that of a frame of a video, in seconds from its
+    beginning. A page that cannot be loaded has `error` set and no size.
     """
 
     document: str
@@ -130,6 +131,7 @@ class PageHandle:
     rotation: int = 0
     scan_dpi: float | None = None
     largest_image: StoredImage | None = None
+    time: float | None = None
     error: ErrorInfo | None = None
 
     @property

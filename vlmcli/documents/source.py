@@ -2,7 +2,8 @@
 
 `iter_sources` walks the inputs lazily and raises for nothing that one input did wrong: a missing or
 broken file is a `Source` like any other, and `open_document` says what ails it, so that the rest of
-the job goes on. Refuses everything but PDF, PNG, JPEG, WebP, GIF and TIFF.
+the job goes on. Refuses everything but PDF, PNG, JPEG, WebP, GIF, TIFF, and videos in MP4,
+QuickTime, Matroska, WebM and AVI.
 """
 
 import os
@@ -24,7 +25,9 @@ from vlmcli.documents.base import (
     Source,
     TextLayer,
 )
+from vlmcli.documents.video_checks import video_kind
 from vlmcli.errors import InputError, UsageError
+from vlmcli.options import DEFAULT_FRAME_INTERVAL
 
 __all__ = [
     "Document",
@@ -41,12 +44,15 @@ __all__ = [
 
 STDIN = "-"
 
-Kind = Literal["pdf", "image"]
+Kind = Literal["pdf", "image", "video"]
 _HEAD = 1024
 """Bytes looked at: a PDF's header may stand anywhere in them (PDF 1.7, appendix H, note 13)."""
 
-_SUFFIXES = {".pdf", ".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff"}
-_READS = "vlmcli reads PDF, PNG, JPEG, WebP, GIF and TIFF"
+_SUFFIXES = {
+    *(".pdf", ".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff"),
+    *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"),
+}
+_READS = "vlmcli reads PDF, PNG, JPEG, WebP, GIF, TIFF, MP4, MKV, WebM and AVI"
 
 _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a ZIP archive or Office file"),
@@ -134,8 +140,20 @@ def iter_sources(inputs: Sequence[str]) -> Sources:
     return Sources(inputs)
 
 
-def open_document(source: Source, *, password: str | None = None, strict: bool = False) -> Document:
+def open_document(
+    source: Source,
+    *,
+    password: str | None = None,
+    strict: bool = False,
+    frame_interval: float = DEFAULT_FRAME_INTERVAL,
+) -> Document:
     """Open a document by its content.
+
+    Args:
+        source: the file.
+        password: opens encrypted PDFs.
+        strict: whether damaged files are refused.
+        frame_interval: seconds between the frames of a video that are pages.
 
     Raises:
         InputError: missing, empty, unreadable, not a document, damaged, or without pages; with
@@ -152,6 +170,11 @@ def open_document(source: Source, *, password: str | None = None, strict: bool =
         from vlmcli.documents.images import open_image
 
         return open_image(source, strict=strict)
+    container = video_kind(head)
+    if container is not None:
+        from vlmcli.documents.video import open_video
+
+        return open_video(source, container, strict=strict, frame_interval=frame_interval)
     raise InputError(
         f"{source.name}: not a document: {_describe(head)}", remedy=_READS, code="not-a-document"
     )
@@ -197,6 +220,8 @@ def kind_of(path: Path) -> Kind | None:
 def _kind(head: bytes) -> Kind | None:
     if _is_image(head):
         return "image"
+    if video_kind(head) is not None:
+        return "video"
     return "pdf" if b"%PDF-" in head else None
 
 
@@ -221,7 +246,7 @@ def _describe(head: bytes) -> str:
         if head.startswith(magic):
             return f"it is {words}"
     if head[4:8] == b"ftyp":
-        return "it is a video, HEIC or AVIF file"
+        return "it is a HEIC or AVIF image"
     if re.match(rb"\s*(<!doctype html|<html|<head|<body)", head, re.IGNORECASE):
         return "it is an HTML page"
     return "it is a text file" if _is_text(head) else "its content is of no known kind"

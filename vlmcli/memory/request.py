@@ -25,7 +25,9 @@ from vlmcli.processors import default_jobs
 from vlmcli.rapidocr import RAPIDOCR
 
 _DEFAULTS = OcrOptions(inputs=())
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "drafts"})
+_ASKED_AGAIN = 400
+"""Tokens of what stands behind a question that is put a second time (`readers.checked`)."""
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "drafts", "answer_schema", "frame_interval"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -35,11 +37,13 @@ class PlanRequest:
 
     inputs: tuple[str, ...] = ()
     question: tuple[str, ...] = ()
+    answer_schema: str | None = None
     model: str = _DEFAULTS.model
     engine: EngineName = _DEFAULTS.engine
     pages: str | None = None
     dpi: int = _DEFAULTS.dpi
     max_pixels: int = _DEFAULTS.max_pixels
+    frame_interval: float = _DEFAULTS.frame_interval
     max_tokens: int | None = None
     device: str = _DEFAULTS.device
     device_memory: str | None = None
@@ -117,7 +121,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         kv_dtype=request.kv_dtype,
         vision_kv_dtype=request.vision_kv_dtype,
         max_tokens=request.max_tokens,
-        question_tokens=max((len(text.encode()) for text in request.question), default=0),
+        question_tokens=_question_tokens(request),
         vision_cache=request.vision_cache,
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
@@ -133,6 +137,12 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         target=target,
         command=_command(request, target),
     )
+
+
+def _question_tokens(request: PlanRequest) -> int:
+    """Tokens of the longest question: a byte is one at the most."""
+    longest = max((len(text.encode()) for text in request.question), default=0)
+    return longest + (_ASKED_AGAIN if request.answer_schema is not None else 0)
 
 
 def _drafting(drafts: str) -> Drafting | None:

@@ -5,9 +5,8 @@ failed page has no lines; `PAGECLASS` says that it failed. Word boxes are shares
 `words`).
 """
 
-from xml.sax.saxutils import escape, quoteattr
-
 from vlmcli.outputs.base import Formatter
+from vlmcli.outputs.markup import escape, quoteattr
 from vlmcli.outputs.words import Word, bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
 from vlmcli.version import __version__

@@ -4,9 +4,8 @@ Blank pages are pages without lines. A failed page has no lines and says why in 
 boxes are shares of line boxes (see `words`).
 """
 
-from xml.sax.saxutils import escape, quoteattr
-
 from vlmcli.outputs.base import Formatter, failure_note
+from vlmcli.outputs.markup import escape, quoteattr
 from vlmcli.outputs.words import bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
 from vlmcli.version import __version__

@@ -59,7 +59,7 @@ class MarkdownFormatter(Formatter):
             self._running = frozenset()
         self._document = record.document
         if record.page:
-            blocks.append(_comment(f"page {record.page}"))
+            blocks.append(_comment(_page_mark(record)))
         blocks += self._content(record)
         if record.is_failed:
             blocks.append(f"**[vlmcli: {escape(failure_note(record))}]**")
@@ -136,6 +136,14 @@ def _table(rows: tuple[tuple[str, ...], ...]) -> str:
         f"| {' | '.join(cell if cell == '---' else escape(cell) for cell in line)} |"
         for line in lines
     )
+
+
+def _page_mark(record: PageRecord) -> str:
+    """Which page begins; for a frame of a video also when, as in `page 3, 0:02:05`."""
+    if record.time is None:
+        return f"page {record.page}"
+    minutes, seconds = divmod(int(record.time), 60)
+    return f"page {record.page}, {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
 def _comment(text: str) -> str:

@@ -4,6 +4,7 @@ With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing 
 work; `load_reader` brings torch and the weights.
 """
 
+from vlmcli.answers import AnswerChecker
 from vlmcli.checkpoint import Checkpoint, find_checkpoint
 from vlmcli.errors import WillNotFitError
 from vlmcli.memory.allocator import keep_heap_small
@@ -90,6 +91,7 @@ def _rapidocr(options: OcrOptions, *, patience: float | None = None) -> Reader:
 
 def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     from vlmcli.engine.engine import Engine
+    from vlmcli.readers.checked import CheckedReader
     from vlmcli.readers.config import engine_config
     from vlmcli.readers.guard import Guard
     from vlmcli.readers.lines import LineReader
@@ -105,6 +107,14 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
         return LineReader(
             guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
         )
-    return PageReader(
+    reader = PageReader(
         guard, max_tokens=options.max_tokens, questions=options.question, task=options.task
+    )
+    if options.answer_schema is None:
+        return reader
+    return CheckedReader(
+        reader,
+        AnswerChecker(options.answer_schema),
+        questions=options.question,
+        retries=options.retries,
     )

@@ -56,6 +56,8 @@ class PageReader:
         self._task = task
         instruction = prompt_for(guard.engine.model_config.model_type, task)
         self._endings = [prompt_ending(guard.engine, text) for text in questions or (instruction,)]
+        self._asked: dict[int, tuple[str, ...]] = {}
+        """Pages with questions of their own."""
         self._pages: dict[int, dict[int, Answer | None]] = {}
         """Answers of the pages in work, by the tickets of their questions, in order."""
         self._keys: dict[int, int] = {}
@@ -76,7 +78,7 @@ class PageReader:
                 builds = page_requests(
                     self._guard.engine,
                     job.picture,
-                    self._endings,
+                    self._endings_for(job),
                     max_tokens=self._max_tokens,
                     drafts=self._drafts(job),
                 )
@@ -110,6 +112,7 @@ class PageReader:
     def abort(self, key: int) -> None:
         """Forget a page."""
         self._finished = [reading for reading in self._finished if reading.key != key]
+        self._asked.pop(key, None)
         for ticket, answer in self._pages.pop(key, {}).items():
             if answer is None:
                 self._guard.abort(ticket)
@@ -136,6 +139,13 @@ class PageReader:
         for key in list(self._pages):
             self.abort(key)
 
+    def _endings_for(self, job: PageJob) -> list[list[int]]:
+        """The endings of a page's prompts: the reader's, or those of the job's own questions."""
+        if job.questions is None:
+            return self._endings
+        self._asked[job.key] = job.questions
+        return [prompt_ending(self._guard.engine, text) for text in job.questions]
+
     def _drafts(self, job: PageJob) -> tuple[DraftSource, ...]:
         """Texts that the page's may be like; answers to questions are like none."""
         return () if self._questions else page_drafts(job.drafts, self._guard.engine.encode)
@@ -148,7 +158,8 @@ class PageReader:
         answers = [one for one in page.values() if one is not None]
         if len(answers) == len(page):
             del self._pages[key]
-            self._finished.append(page_reading(key, self._questions, answers, task=self._task))
+            questions = self._asked.pop(key, self._questions)
+            self._finished.append(page_reading(key, questions, answers, task=self._task))
 
 
 def prompt_ending(engine: Engine, instruction: str) -> list[int]:

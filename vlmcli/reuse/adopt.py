@@ -32,6 +32,7 @@ def adopted(
         blank=source.blank,
         suspect=tuple(dict.fromkeys((*own.suspect, *theirs))),
         answers=source.answers,
+        data=source.data,
         lines=tuple(_moved(line, motion, own) for line in source.lines) if motion else source.lines,
         reuse=reuse,
         tokens=TokenCounts(),

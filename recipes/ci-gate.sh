@@ -1,0 +1,1 @@
+../vlmcli/recipes/ci-gate.sh
