@@ -17,7 +17,7 @@ from vlmcli.assemble import (
     read_record,
     scaled_lines,
 )
-from vlmcli.desk import Desk
+from vlmcli.desk import TOO_LARGE, Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
 from vlmcli.documents.source import Source
 from vlmcli.errors import VlmcliError
@@ -39,7 +39,6 @@ from vlmcli.reuse.recent import PageRef
 from vlmcli.workers import DrawnPage, Failure, OpenTask, Outcome, WorkerPool
 
 _DEATHS_BEFORE_GIVING_UP = 2
-_TOO_LARGE = "reading the page needs more memory than there is, even alone"
 _FEWER_PAGES = "memory is short: fewer pages at a time from here on"
 
 ReaderFactory = Callable[[Budgets], Reader]
@@ -281,7 +280,7 @@ class OcrJob:
         if progress.num_pages is not None:
             self._be_careful(progress.num_pages)
         if progress.too_large is not None:
-            self._fail(progress.too_large, "too-large", _TOO_LARGE)
+            self._fail(progress.too_large, "too-large", TOO_LARGE)
         late = self._desk.late_page()
         if late is not None:
             self._desk.abort(late)

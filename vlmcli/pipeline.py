@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
 from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
+from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
@@ -23,6 +24,7 @@ from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
+from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode
 from vlmcli.outputs.sink import RecordSink
@@ -31,6 +33,9 @@ from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
+
+if TYPE_CHECKING:
+    from vlmcli.cluster.session import Cluster
 
 MakeReader = Callable[[Checkpoint, OcrOptions, Budgets], Reader]
 _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
@@ -159,33 +164,48 @@ def _run(
         with meter.writing():
             sink.write(with_answers(record, options.question))
 
-    def load_reader(budgets: Budgets) -> Reader:
-        assert checkpoint is not None, "a page asked for a model in a job without one"
-        return (make_reader or _own_reader)(checkpoint, options, budgets)
+    with _cluster(options, checkpoint, reporter) as cluster:
+        load = make_reader or (_own_reader if cluster is None else cluster.load_reader)
 
-    job = OcrJob(
-        options,
-        sources,
-        spec=prepare_spec(options, checkpoint),
-        gate=_memory_gate(options, checkpoint),
-        make_reader=load_reader,
-        model=checkpoint.label if checkpoint else "",
-        recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
-        done=journal.done if journal is not None else {},
-        on_record=record_done,
-        on_next=record_next,
-        reporter=reporter,
-    )
-    try:
-        sink.begin()
-        job.run()
-        sink.finish()
-    except BaseException:
-        sink.abort()
-        raise
-    finally:
-        engine = job.close()
+        def load_reader(budgets: Budgets) -> Reader:
+            assert checkpoint is not None, "a page asked for a model in a job without one"
+            return load(checkpoint, options, budgets)
+
+        job = OcrJob(
+            options,
+            sources,
+            spec=prepare_spec(options, checkpoint),
+            gate=_memory_gate(options, checkpoint, cluster.spread if cluster else None),
+            make_reader=load_reader,
+            model=checkpoint.label if checkpoint else "",
+            recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
+            done=journal.done if journal is not None else {},
+            on_record=record_done,
+            on_next=record_next,
+            reporter=reporter,
+        )
+        try:
+            sink.begin()
+            job.run()
+            sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+        finally:
+            engine = job.close()
     return job.tally, meter.stats | engine
+
+
+@contextlib.contextmanager
+def _cluster(
+    options: OcrOptions, checkpoint: Checkpoint | None, reporter: Reporter
+) -> Iterator["Cluster | None"]:
+    """The cluster that reads, where one was asked for and pages may be for a model."""
+    if options.ray is None or checkpoint is None:
+        yield None
+        return
+    with contextlib.closing(open_cluster(options, checkpoint, reporter.warning)) as cluster:
+        yield cluster
 
 
 def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
@@ -200,9 +220,13 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
     )
 
 
-def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
-    planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
-    return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
+def _memory_gate(
+    options: OcrOptions, checkpoint: Checkpoint | None, spread: Spread | None
+) -> MemoryGate:
+    planner = make_planner(
+        PlanRequest.of(options), needs_model=checkpoint is not None, spread=spread
+    )
+    return MemoryGate(planner, _NEEDS_MODEL[options.text_layer], spread)
 
 
 def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:

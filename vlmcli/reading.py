@@ -43,6 +43,12 @@ class PageJob:
     picture: npt.NDArray[np.uint8] | None = None
     drafts: tuple[Draft, ...] = ()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its pixels."""
+        crops = sum(crop.pixels.nbytes for crop in self.crops)
+        return crops + (0 if self.picture is None else self.picture.nbytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CropText:

@@ -37,18 +37,25 @@ LAW: dict[str, set[str]] = {
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
+    "desk": {"reading"},
+    "recipe": {*PLAIN, "checkpoint", "journal", "reuse"},
     "readers": {
         *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
         *("engine", "documents", "memory"),
     },
     "nano": set(),
+    "cluster": {
+        *(*PLAIN, "processors", "reading", "checkpoint", "memory", "desk", "recipe", "readers"),
+    },
     "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
-    "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
+    "pipeline": {
+        *(*PLAIN, *PARTS, "readers", "loops", "processors", "desk", "recipe", "cluster"),
+    },
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
-        *("hub", "catalogue", "evaluation"),
+        *("hub", "catalogue", "evaluation", "cluster.address"),
     },
     "api": {*PLAIN, "pipeline", "report"},
     "__main__": {"cli"},
@@ -57,8 +64,8 @@ LAW: dict[str, set[str]] = {
 
 MEMBERS = dict.fromkeys(
     (
-        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer"),
+        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "ledger"),
+        *("intake", "meter", "repeats", "workers", "page_worker", "transfer"),
     ),
     "pipeline",
 )
@@ -74,6 +81,7 @@ THIRD_PARTY = {
     "pymupdf": {"documents", "outputs", "bench"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "ray": {"cluster"},
 }
 """Library → the only components that may import it, at any place in a file."""
 

@@ -18,6 +18,7 @@ from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
+from vlmcli.memory.spread import RAY_PROCESS_BYTES, Spread
 from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
@@ -91,19 +92,25 @@ class Planner:
         )
 
 
-def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
+def make_planner(
+    request: PlanRequest, *, needs_model: bool = True, spread: Spread | None = None
+) -> Planner:
     """Find out what a plan needs beside the pages.
 
     Args:
         request: the options.
         needs_model: False for a job in which no page can be for a model.
+        spread: the workers, where the model is elsewhere.
 
     Raises:
         VlmcliError: the model is unknown, or an option makes no sense.
     """
     facts = find_facts(request.model) if needs_model else None
     device = request.device if needs_model else "cpu"
-    target = find_target(device, request.device_memory, request.max_memory)
+    if spread is None:
+        target = find_target(device, request.device_memory, request.max_memory)
+    else:
+        target = _worker_target(device, request.max_memory is not None, spread)
     settings = PlanSettings(
         dpi=request.dpi,
         max_pixels=request.max_pixels,
@@ -175,6 +182,15 @@ def find_target(device: str, device_memory: str | None, max_memory: int | None) 
     cap = host_cap() if gpu is None else default_cap(gpu[0])
     place = "on this machine" if gpu is None else f"on GPU {index}"
     return Target(kind, cap, f"free {place}, less a margin", is_given=False)
+
+
+def _worker_target(device: str, is_given: bool, spread: Spread) -> Target:
+    """One worker of a cluster. The cap in a remedy's command line is the job's, not a worker's."""
+    kind: DeviceKind = "cuda" if device.startswith("cuda") else "cpu"
+    taken = 0 if kind == "cuda" else RAY_PROCESS_BYTES
+    cap = max(0, spread.worker_cap_bytes - taken)
+    source = f"for each of {spread.num_workers} workers"
+    return Target(kind, cap, f"as given, {source}" if is_given else source, is_given=False)
 
 
 def _command(request: PlanRequest, target: Target) -> CommandLine:
