@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from vlmcli.checkpoint import Checkpoint
 from vlmcli.cluster.address import INSTALL, parse_address, require_answer
+from vlmcli.cluster.quiet import prepare_environment
 from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions
 
@@ -48,6 +49,7 @@ def open_cluster(
     if find_spec("ray") is None:
         raise UsageError("--ray needs the package ray, which is not installed", remedy=INSTALL)
     require_answer(address)
+    prepare_environment(is_local=address.is_local)
     from vlmcli.cluster.session import Cluster
 
     return Cluster(address, options, checkpoint, on_warning)

@@ -7,6 +7,7 @@ the job says that itself. Nothing else that this process prints is touched.
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -14,8 +15,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""No statistics are sent; a worker without a GPU sees none that it is not given, and no notice
-says that this will change."""
+"""No statistics are sent, and no notice says what Ray will do about GPUs one day."""
 _RAY_THREADS = "ray_"
 """What the names of the threads begin with in which Ray prints what others have said."""
 
@@ -36,11 +36,22 @@ class _WithoutRay:
         return getattr(self._stream, name)
 
 
+def prepare_environment(*, is_local: bool) -> None:
+    """Set variables that Ray reads when it is imported; those that are set already are kept.
+
+    A cluster that is started here has a token of its own, so that no other user of the machine can
+    have it run something; Ray would write one into the home folder and say so.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    is_open = "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules
+    if is_local and is_open:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
 @contextlib.contextmanager
 def quiet(verbose: int) -> Iterator[None]:
     """While this lasts Ray says nothing; with `verbose` it says what it likes, on stderr."""
-    for name, value in _SETTINGS.items():
-        os.environ.setdefault(name, value)
     logger, stdout = logging.getLogger("ray"), sys.stdout
     level = logger.level
     logger.setLevel(logging.INFO if verbose else logging.CRITICAL)

@@ -23,7 +23,7 @@ from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
 _DEFAULTS = OcrOptions(inputs=())
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats"})
+_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "ray_workers"})
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -47,6 +47,8 @@ class PlanRequest:
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
+    ray_workers: int | None = None
+    """Workers of a cluster, for the plan to say what each takes."""
     reuse: ReuseMode = _DEFAULTS.reuse
     cache: bool = _DEFAULTS.cache
     other_words: tuple[str, ...] = ()

@@ -37,19 +37,48 @@ class Spread:
         return replace(budgets, reader_bytes=min(wanted, room), overlap=True)
 
 
-def worker_bytes(plan: Plan) -> int:
-    """The peak of one worker, on the device that the model is on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNeeds:
+    """What so many workers take, each, on the device that the model is on; and the driver."""
+
+    num_workers: int
+    worker_bytes: int
+    driver_bytes: int
+
+
+def cluster_needs(
+    plan: Plan, pages: Sequence[PageShape], settings: PlanSettings, num_workers: int | None
+) -> ClusterNeeds | None:
+    """What a job takes whose pages are read by so many workers; None without any.
+
+    Args:
+        plan: of the job in one process.
+        pages: its pages, measured.
+        settings: its options.
+        num_workers: of the cluster.
+    """
+    if num_workers is None:
+        return None
+    return ClusterNeeds(
+        num_workers=num_workers,
+        worker_bytes=_worker_bytes(plan),
+        driver_bytes=_driver_bytes(plan, pages, settings, num_workers),
+    )
+
+
+def _worker_bytes(plan: Plan) -> int:
     if plan.device != "cpu":
         return plan.peak_bytes
     others = sum(plan.terms.get(name, 0) for name in _NOT_OF_WORKERS)
     return plan.peak_bytes - others + RAY_PROCESS_BYTES
 
 
-def driver_bytes(
+def _driver_bytes(
     plan: Plan, pages: Sequence[PageShape], settings: PlanSettings, num_workers: int
 ) -> int:
-    """The peak of the process that draws the pages for so many workers, with its page workers."""
-    job = measure_pages(pages, None, replace(settings, jobs=plan.budgets.jobs))
+    """The process that draws the pages, with its page workers and with pictures for all."""
+    own = replace(settings, device="cpu", jobs=plan.budgets.jobs)
+    job = measure_pages(pages, None, own)
     drawing = peak(job, largest_that_fits(job, plan.cap_bytes))
     pictures = num_workers * plan.budgets.reader_bytes
     return drawing + plan.terms.get("reuse", 0) + pictures + RAY_PROCESS_BYTES
