@@ -80,7 +80,7 @@ def test_other_servers_and_mute_ones_are_no_cluster():
             require_answer(parse_address(text), 5)
     with (
         server(b"\x00", hangs=True) as text,
-        pytest.raises(UnreachableError, match="within 0[.]1 s"),
+        pytest.raises(UnreachableError, match="no answer within"),
     ):
         require_answer(parse_address(text), 0.1)
 

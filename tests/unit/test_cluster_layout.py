@@ -1,5 +1,7 @@
 """How a cluster is divided up: nothing is given twice, whatever its nodes are."""
 
+from dataclasses import replace
+
 import pytest
 from fake_fleet import BUDGETS
 from hypothesis import given
@@ -33,6 +35,16 @@ def test_every_worker_has_its_part_of_a_node(nodes, threads, on_gpus):
         assert layout.num_workers == sum(node.cpus // layout.cpus for node in nodes)
 
 
+@given(NODES, st.integers(1, 300))
+def test_workers_that_are_asked_for_have_room_where_they_can(nodes, workers):
+    if not sum(node.cpus for node in nodes):
+        return
+    layout = lay_out(nodes, workers=workers, threads=None, on_gpus=False)
+    room = sum(node.cpus // layout.cpus for node in nodes)
+    assert layout.num_workers == workers
+    assert room >= workers or layout.cpus == 1
+
+
 def test_as_many_as_are_asked_for():
     layout = lay_out([Node(cpus=8, gpus=0)], workers=5, threads=4, on_gpus=False)
     assert (layout.num_workers, layout.cpus) == (5, 4)
@@ -55,6 +67,19 @@ def test_no_place_is_promised_more_memory_than_it_has(rooms):
     for place, room in rooms:
         processes = [other for other, _ in rooms].count(place) + (place == "a")
         assert each * processes <= room
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 100), st.integers(0, 1 << 30))
+def test_the_cap_that_a_remedy_names_is_enough(needed, sharing, apart):
+    some = Spread(
+        num_workers=1,
+        worker_cap_bytes=0,
+        driver_cap_bytes=0,
+        num_sharing=sharing,
+        apart_bytes=apart,
+    )
+    each = (some.max_memory(needed) - apart) // sharing
+    assert replace(some, worker_cap_bytes=each).plan_cap_bytes == needed
 
 
 @given(st.integers(1, 1000), st.integers(0, 100_000))

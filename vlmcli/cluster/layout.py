@@ -44,19 +44,20 @@ def lay_out(
         nodes: its machines.
         workers: how many are wanted; as many as there is room for if None. Those for which there is
             no room yet wait for it.
-        threads: processors of each; `CORES` if None, fewer where no node has so many.
+        threads: processors of each; `CORES` if None, fewer where that is too many for a node, or
+            for all workers that are wanted.
         on_gpus: whether the model is to run on GPUs.
 
     Raises:
         UnreachableError: no node has room for one.
     """
-    most = max((node.cpus for node in nodes), default=0)
-    cpus = threads or max(1, min(CORES, most))
     if on_gpus:
-        room = sum(node.gpus for node in nodes)
-        cpus = threads or 1
+        cpus, room = threads or 1, sum(node.gpus for node in nodes)
     else:
-        room = sum(node.cpus // cpus for node in nodes)
+        sizes = (threads,) if threads else range(CORES, 0, -1)
+        rooms = {size: sum(node.cpus // size for node in nodes) for size in sizes}
+        cpus = next((size for size in sizes if rooms[size] >= (workers or 1)), sizes[-1])
+        room = rooms[cpus]
     if not room:
         wanted = "a GPU" if on_gpus else f"{cpus} processors"
         raise UnreachableError(

@@ -157,7 +157,13 @@ class Cluster:
         here = given or host_cap()
         if address.is_local and not self._is_gpu:
             each = max(0, here - RAY_BYTES) // (count + 1)
-            return Spread(num_workers=count, worker_cap_bytes=each, driver_cap_bytes=each)
+            return Spread(
+                num_workers=count,
+                worker_cap_bytes=each,
+                driver_cap_bytes=each,
+                num_sharing=count + 1,
+                apart_bytes=RAY_BYTES,
+            )
         rooms = self._rooms()
         each = share([(room.place, room.num_bytes) for room in rooms], platform.node())
         return Spread(

@@ -213,7 +213,10 @@ class MemoryGate:
 
     def _enough(self, least: int) -> str:
         """What would do: with a model as much as that takes too, or the next refusal follows."""
-        drawing, reading = (f"{-(-size // MIB)}MiB" for size in (least, self._least(self._job)))
+        spread = self._spread
+        sizes = (least, self._least(self._job))
+        asked = (size if spread is None else spread.max_memory(size) for size in sizes)
+        drawing, reading = (f"{-(-size // MIB)}MiB" for size in asked)
         if self._planner.facts is None or self._needs_model == "never":
             return drawing
         if self._needs_model == "always":

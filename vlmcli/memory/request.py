@@ -18,7 +18,7 @@ from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, PageShape, Plan, PlanSettings
-from vlmcli.memory.spread import RAY_PROCESS_BYTES, Spread
+from vlmcli.memory.spread import Spread
 from vlmcli.options import Format, OcrOptions, ReuseMode, parse_size
 from vlmcli.processors import default_jobs
 
@@ -187,18 +187,18 @@ def find_target(device: str, device_memory: str | None, max_memory: int | None) 
 
 
 def _worker_target(device: str, is_given: bool, spread: Spread) -> Target:
-    """One worker of a cluster. The cap in a remedy's command line is the job's, not a worker's."""
+    """One worker of a cluster. A remedy's command line has the job's cap, not the worker's."""
     kind: DeviceKind = "cuda" if device.startswith("cuda") else "cpu"
-    taken = 0 if kind == "cuda" else RAY_PROCESS_BYTES
-    cap = max(0, spread.worker_cap_bytes - taken)
-    source = f"for each of {spread.num_workers} workers"
+    cap = spread.worker_cap_bytes if kind == "cuda" else spread.plan_cap_bytes
+    count = spread.num_workers
+    source = f"for each of {count} workers" if count > 1 else "for the cluster's worker"
     return Target(kind, cap, f"as given, {source}" if is_given else source, is_given=False)
 
 
 def _command(request: PlanRequest, target: Target) -> CommandLine:
     """The command line that does the planned job, with the options that were given."""
     default = PlanRequest()
-    cap = target.cap_bytes if target.is_given else None
+    cap = target.cap_bytes if target.is_given else request.max_memory
     planned = None if target.device == "cpu" else target.device
     given: dict[str, object] = {
         "--model": None if request.model == default.model else request.model,

@@ -21,11 +21,26 @@ _NOT_OF_WORKERS = ("page_workers", "outputs", "reuse")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """So many workers, and the most that each of them and the driver may take."""
+    """So many workers, and the most that each of them and the driver may take.
+
+    `num_sharing` processes share what `--max-memory` says, less `apart_bytes`: all of them where
+    the cluster is a part of the job; else each has as much.
+    """
 
     num_workers: int
     worker_cap_bytes: int
     driver_cap_bytes: int
+    num_sharing: int = 1
+    apart_bytes: int = 0
+
+    @property
+    def plan_cap_bytes(self) -> int:
+        """What a worker on a CPU may take for what a plan knows of."""
+        return max(0, self.worker_cap_bytes - RAY_PROCESS_BYTES)
+
+    def max_memory(self, plan_cap_bytes: int) -> int:
+        """The value of `--max-memory` that gives a worker on a CPU so much."""
+        return (plan_cap_bytes + RAY_PROCESS_BYTES) * self.num_sharing + self.apart_bytes
 
     def widen(self, budgets: Budgets) -> Budgets:
         """The driver's bounds, from those of one worker.
