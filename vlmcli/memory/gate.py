@@ -25,6 +25,8 @@ MIB = 1 << 20
 NeedsModel = Literal["never", "perhaps", "always"]
 
 _MEASURING_JOBS = 8
+_MOST_SIZES = 4096
+"""Sizes of pages whose demands are remembered: scans by the million may all differ by a pixel."""
 _measures = attrgetter(
     "worker_bytes", "picture_bytes", "staging_bytes", "patches", "visual_tokens", "positions"
 )
@@ -173,6 +175,8 @@ class MemoryGate:
     def demand(self, page: PageShape) -> Demand:
         """What a page asks for; nothing of the model where that cannot take it."""
         size = self._size(page)
+        if len(self._known) > _MOST_SIZES:
+            self._known.clear()
         if size not in self._known:
             facts, settings = self._planner.facts, self._settings
             found = measure_pages([page], facts, settings).demands
