@@ -6,7 +6,7 @@ neither outputs nor journal nor terminal: records leave through two callbacks.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -19,10 +19,10 @@ from vlmcli.assemble import (
 )
 from vlmcli.desk import TOO_LARGE, Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
-from vlmcli.documents.source import Source
 from vlmcli.errors import VlmcliError
 from vlmcli.intake import Intake, Page
 from vlmcli.ledger import Ledger
+from vlmcli.listing import Listing
 from vlmcli.memory.allocator import Trimmer, give_back
 from vlmcli.memory.devices import resident_bytes
 from vlmcli.memory.gate import MemoryGate
@@ -49,7 +49,7 @@ class OcrJob:
 
     Args:
         options: what was asked for.
-        sources: the documents, in order.
+        listing: the documents, in order.
         spec: what the workers do with a page.
         gate: plans the memory.
         make_reader: loads the model under the plan's bounds; called at the first page that needs
@@ -66,7 +66,7 @@ class OcrJob:
     def __init__(
         self,
         options: OcrOptions,
-        sources: Sequence[Source],
+        listing: Listing,
         *,
         spec: PrepareSpec,
         gate: MemoryGate,
@@ -97,7 +97,7 @@ class OcrJob:
         self._has_warned = False
         self._heap = Trimmer()
         self._ledger = Ledger(
-            len(sources),
+            lambda: listing.count,
             on_record=on_record,
             on_next=on_next,
             reporter=reporter,
@@ -105,7 +105,7 @@ class OcrJob:
         )
         self._intake = Intake(
             options,
-            sources,
+            listing,
             spec=spec,
             look=lambda: self._repeats.look,
             gate=gate,

@@ -17,10 +17,11 @@ from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
 from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
-from vlmcli.documents.source import RenderSpec, Source, iter_sources
+from vlmcli.documents.source import RenderSpec, iter_sources
 from vlmcli.errors import ExitCode, InputError
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
+from vlmcli.listing import Listing
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
@@ -28,7 +29,7 @@ from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode
 from vlmcli.outputs.sink import RecordSink
-from vlmcli.outputs.targets import OutputPlan, plan_outputs
+from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.report import JobSummary, Reporter, Tally
@@ -93,28 +94,25 @@ def run_ocr(
         parse_ranges(options.pages)
     checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
     with contextlib.closing(iter_sources(options.inputs)) as found:
-        sources = _all_sources(found)
+        listing = Listing(found)
+        if listing.is_exhausted:
+            raise InputError("no documents there", remedy="name PDFs, images or folders with some")
         if sink is not None:
-            run = _run(options, sources, sink, None, checkpoint, make_reader, reporter)
+            run = _run(options, listing, sink, None, checkpoint, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
-            named = [(source.name, source.path) for source in sources]
+            # Files are checked before any work, which takes the names of all documents.
+            first = listing.peek(2 if is_stream(options) else None)
+            named = [(source.name, source.path) for source in first]
             plan = plan_outputs(options, named)
             with _journal(plan, options, named, checkpoint) as journal:
                 outputs = RecordSink(plan, stdout)
-                run = _run(options, sources, outputs, journal, checkpoint, make_reader, reporter)
+                run = _run(options, listing, outputs, journal, checkpoint, make_reader, reporter)
         tally, stats = run
-    summary = _summary(tally, len(sources), time.monotonic() - started)
+    summary = _summary(tally, time.monotonic() - started)
     if options.stats is not None:
         _write_stats(Path(options.stats), summary, stats)
     return summary
-
-
-def _all_sources(found: Iterator[Source]) -> list[Source]:
-    sources = list(found)
-    if not sources:
-        raise InputError("no documents there", remedy="name PDFs, images or folders with some")
-    return sources
 
 
 @contextlib.contextmanager
@@ -145,7 +143,7 @@ def _journal(
 
 def _run(
     options: OcrOptions,
-    sources: list[Source],
+    listing: Listing,
     sink: Sink,
     journal: Journal | None,
     checkpoint: Checkpoint | None,
@@ -173,7 +171,7 @@ def _run(
 
         job = OcrJob(
             options,
-            sources,
+            listing,
             spec=prepare_spec(options, checkpoint),
             gate=_memory_gate(options, checkpoint, cluster.spread if cluster else None),
             make_reader=load_reader,
@@ -236,8 +234,8 @@ def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     return load_reader(checkpoint, options, budgets)
 
 
-def _summary(tally: Tally, num_documents: int, seconds: float) -> JobSummary:
-    errors = tally.document_errors
+def _summary(tally: Tally, seconds: float) -> JobSummary:
+    errors, num_documents = tally.document_errors, tally.num_documents
     exit_code = ExitCode.PARTIAL if tally.num_failed else ExitCode.OK
     if errors and len(errors) == num_documents:
         exit_code = errors[0].exit_code

@@ -64,7 +64,7 @@ LAW: dict[str, set[str]] = {
 
 MEMBERS = dict.fromkeys(
     (
-        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "ledger"),
+        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "ledger", "listing"),
         *("intake", "meter", "repeats", "workers", "page_worker", "transfer"),
     ),
     "pipeline",
