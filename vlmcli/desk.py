@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading, Reader
 
+TOO_LARGE = "reading the page needs more memory than there is, even alone"
+"""What is said of `Progress.too_large`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -88,9 +91,12 @@ class Desk:
         return next(iter(self._reading)) if is_late else None
 
     def abort(self, key: int) -> None:
-        """Stop reading a page; `done` must follow."""
+        """Stop reading a page, or waiting to; `done` must follow."""
         assert self._reader is not None
-        self._reader.abort(key)
+        if key in self._reading:
+            self._reader.abort(key)
+        else:
+            self._waiting = deque(job for job in self._waiting if job.key != key)
 
     def done(self, key: int) -> None:
         """A page is finished, whatever became of it. Pages that were never here may be named."""

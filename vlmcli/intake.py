@@ -4,15 +4,16 @@ Knows documents and budgets, no model and no results; a page leaves its care whe
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vlmcli.admission import Admission, Limits, PageCost
 from vlmcli.assemble import PageIdentity, unreadable_document
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
-from vlmcli.documents.source import PageHandle, Source
+from vlmcli.documents.source import PageHandle
 from vlmcli.errors import PageError, VlmcliError
 from vlmcli.ledger import Ledger
+from vlmcli.listing import Listing
 from vlmcli.memory.gate import MemoryGate
 from vlmcli.memory.settings import Budgets
 from vlmcli.openings import OpenDocument, Openings
@@ -50,7 +51,7 @@ class Intake:
 
     Args:
         options: what was asked for.
-        sources: the documents, in order.
+        listing: the documents, in order.
         spec: what the workers do with a page.
         look: how closely they look at it, asked for every page.
         gate: plans the memory.
@@ -64,7 +65,7 @@ class Intake:
     def __init__(
         self,
         options: OcrOptions,
-        sources: Sequence[Source],
+        listing: Listing,
         *,
         spec: PrepareSpec,
         look: Callable[[], Look],
@@ -76,7 +77,7 @@ class Intake:
         on_plan: Callable[[Budgets], None],
     ) -> None:
         self._options = options
-        self._sources = sources
+        self._listing = listing
         self._spec = spec
         self._look = look
         self._gate = gate
@@ -85,7 +86,7 @@ class Intake:
         self._ledger = ledger
         self._reporter = reporter
         self._on_plan = on_plan
-        self._openings = Openings(sources, options)
+        self._openings = Openings(listing, options)
         self._jobs = gate.measuring_jobs()
         self._is_measured = False
         """Whether the first documents have been measured and the job is planned."""
@@ -148,10 +149,12 @@ class Intake:
 
     def _measure(self) -> bool:
         """Open the first documents; True as soon as they all are and the job is planned."""
-        wanted = min(MEASURED_DOCUMENTS, len(self._sources))
-        while self._pool.can_take() and self._openings.num_sent < wanted:
-            self._open_next(ahead=wanted)
-        if self._openings.num_opened < wanted:
+        openings = self._openings
+        while openings.num_sent < MEASURED_DOCUMENTS and not self._listing.is_exhausted:
+            if not self._pool.can_take():
+                return False
+            self._open_next(ahead=MEASURED_DOCUMENTS)
+        if openings.num_opened < openings.num_sent:
             return False
         self._apply(self._gate.open())
         self._is_measured = True
@@ -236,7 +239,7 @@ class Intake:
 
     def _fail_document(self, task: OpenTask, error: VlmcliError) -> None:
         """A document that cannot be read: the end of a job of one, a record in a job of many."""
-        if len(self._sources) == 1 or self._options.fail_fast:
+        if self._listing.is_single or self._options.fail_fast:
             raise error
         self._openings.give_up(task)
         self._ledger.tally.document_errors.append(error)

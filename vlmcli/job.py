@@ -6,7 +6,7 @@ neither outputs nor journal nor terminal: records leave through two callbacks.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -17,12 +17,12 @@ from vlmcli.assemble import (
     read_record,
     scaled_lines,
 )
-from vlmcli.desk import Desk
+from vlmcli.desk import TOO_LARGE, Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
-from vlmcli.documents.source import Source
 from vlmcli.errors import VlmcliError
 from vlmcli.intake import Intake, Page
 from vlmcli.ledger import Ledger
+from vlmcli.listing import Listing
 from vlmcli.memory.allocator import Trimmer, give_back
 from vlmcli.memory.devices import resident_bytes
 from vlmcli.memory.gate import MemoryGate
@@ -39,7 +39,6 @@ from vlmcli.reuse.recent import PageRef
 from vlmcli.workers import DrawnPage, Failure, OpenTask, Outcome, WorkerPool
 
 _DEATHS_BEFORE_GIVING_UP = 2
-_TOO_LARGE = "reading the page needs more memory than there is, even alone"
 _FEWER_PAGES = "memory is short: fewer pages at a time from here on"
 
 ReaderFactory = Callable[[Budgets], Reader]
@@ -50,7 +49,7 @@ class OcrJob:
 
     Args:
         options: what was asked for.
-        sources: the documents, in order.
+        listing: the documents, in order.
         spec: what the workers do with a page.
         gate: plans the memory.
         make_reader: loads the model under the plan's bounds; called at the first page that needs
@@ -67,7 +66,7 @@ class OcrJob:
     def __init__(
         self,
         options: OcrOptions,
-        sources: Sequence[Source],
+        listing: Listing,
         *,
         spec: PrepareSpec,
         gate: MemoryGate,
@@ -98,7 +97,7 @@ class OcrJob:
         self._has_warned = False
         self._heap = Trimmer()
         self._ledger = Ledger(
-            len(sources),
+            lambda: listing.count,
             on_record=on_record,
             on_next=on_next,
             reporter=reporter,
@@ -106,7 +105,7 @@ class OcrJob:
         )
         self._intake = Intake(
             options,
-            sources,
+            listing,
             spec=spec,
             look=lambda: self._repeats.look,
             gate=gate,
@@ -282,7 +281,7 @@ class OcrJob:
         if progress.num_pages is not None:
             self._be_careful(progress.num_pages)
         if progress.too_large is not None:
-            self._fail(progress.too_large, "too-large", _TOO_LARGE)
+            self._fail(progress.too_large, "too-large", TOO_LARGE)
         late = self._desk.late_page()
         if late is not None:
             self._desk.abort(late)

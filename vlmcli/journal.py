@@ -1,8 +1,9 @@
 """The journal: every finished page of a job, on disk as soon as it is finished, in any order.
 
 One header line that says what the job is, then one line a page record, each written whole by one
-system call. A line that a crash cut short is ignored and dropped. Keeps an index in memory and no
-records: they are read back from the file when asked for. Gives up the last moments before a power
+system call. A line that a crash cut short is ignored and dropped. Of an earlier run's records it
+keeps an index in memory and reads them back from the file when asked for; of this run's nothing, so
+that a job may have any number of pages. Gives up the last moments before a power
 failure (it syncs at most every `SYNC_SECONDS`); a killed process loses nothing that was appended.
 """
 
@@ -88,7 +89,7 @@ def _mark(name: str, path: Path) -> str:
 
 
 class _DoneRecords(Mapping[Key, PageRecord]):
-    """The finished pages, read from the journal's file one at a time."""
+    """The finished pages of earlier runs, read from the journal's file one at a time."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -121,6 +122,7 @@ class Journal:
         self._path = path
         self._fd = fd
         self._end = 0
+        self._has_own_records = False
         self._synced = time.monotonic()
         self._done = _DoneRecords(fd)
 
@@ -164,7 +166,7 @@ class Journal:
 
     @property
     def done(self) -> Mapping[Key, PageRecord]:
-        """The finished pages by (document, page): those taken over and those appended since.
+        """The pages that earlier runs have finished, by (document, page).
 
         Each look-up reads the record from disk. Usable until the journal is closed.
         """
@@ -179,7 +181,7 @@ class Journal:
         line = encode(record.to_json() + "\n")
         with translated(self._path):
             self._write(line)
-            self._done.note(record, self._end - len(line), len(line))
+            self._has_own_records = True
             if time.monotonic() - self._synced >= SYNC_SECONDS:
                 self.flush()
 
@@ -197,7 +199,7 @@ class Journal:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.fsync(self._fd)
-            if not self._done:
+            if not self._done and not self._has_own_records:
                 self._path.unlink(missing_ok=True)
             self._release()
 

@@ -17,7 +17,7 @@ class Ledger:
     """Takes finished records in any order and hands them on in the order of the documents.
 
     Args:
-        num_documents: documents of the job.
+        num_documents: says how many documents the job has; None as long as that is not known.
         on_record: takes each new record at once (the journal).
         on_next: takes each record in document order (the outputs).
         reporter: is told what happens.
@@ -26,7 +26,7 @@ class Ledger:
 
     def __init__(
         self,
-        num_documents: int,
+        num_documents: Callable[[], int | None],
         *,
         on_record: OnRecord,
         on_next: OnRecord,
@@ -52,7 +52,7 @@ class Ledger:
         self._order.expect(number, num_records)
         self._num_announced += num_records
         self.tally.num_documents += 1
-        if self.tally.num_documents == self._num_documents:
+        if self.tally.num_documents == self._num_documents():
             self._reporter.start(self._num_announced)
         self._reporter.document(name, num_records)
 
@@ -76,7 +76,7 @@ class Ledger:
         """Count a record and put it in its place in the order, without noting it down again."""
         self._order.put(key, record)
         self.tally.count(record)
-        is_complete = self.tally.num_documents == self._num_documents
+        is_complete = self.tally.num_documents == self._num_documents()
         total = self._num_announced if is_complete else None
         self._reporter.page_done(record, self.tally.num_pages, total)
 

@@ -4,13 +4,14 @@ Says what to open next and which page is next; workers do the opening, and what 
 cannot be read means for the job is decided by the job.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vlmcli.assemble import PageIdentity
 from vlmcli.documents.selection import parse_pages
-from vlmcli.documents.source import PageHandle, Source
+from vlmcli.documents.source import PageHandle
 from vlmcli.errors import InputError, UsageError
+from vlmcli.listing import Listing
 from vlmcli.options import OcrOptions
 from vlmcli.ordering import Key
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome
@@ -60,12 +61,12 @@ class Openings:
     """Opens documents in order and remembers those that are open.
 
     Args:
-        sources: the documents of the job.
+        listing: the documents of the job.
         options: password, strictness and selection of pages.
     """
 
-    def __init__(self, sources: Sequence[Source], options: OcrOptions) -> None:
-        self._sources = sources
+    def __init__(self, listing: Listing, options: OcrOptions) -> None:
+        self._listing = listing
         self._options = options
         self._open: dict[int, OpenDocument] = {}
         self._current = 0
@@ -76,7 +77,12 @@ class Openings:
     @property
     def is_finished(self) -> bool:
         """Whether every page of every document has been handed out."""
-        return self._current == len(self._sources)
+        return self._current == self.num_sent and self._listing.is_exhausted
+
+    @property
+    def num_held(self) -> int:
+        """Documents that are open or being opened."""
+        return len(self._open) + self._num_opening
 
     @property
     def num_opened(self) -> int:
@@ -85,11 +91,11 @@ class Openings:
 
     def next_task(self, ahead: int) -> OpenTask | None:
         """The next document to open, if fewer than `ahead` others are open or being opened."""
-        if self.num_sent == len(self._sources) or len(self._open) + self._num_opening >= ahead:
+        if self.num_held >= ahead or (source := self._listing.take()) is None:
             return None
         task = OpenTask(
             number=self.num_sent,
-            source=self._sources[self.num_sent],
+            source=source,
             password=self._options.password,
             strict=self._options.strict,
             frame_interval=self._options.frame_interval,

@@ -82,6 +82,10 @@ class OcrOptions:
     """Page workers (render, find lines); None chooses from the machine."""
     threads: int | None = None
     """Threads of the model; None chooses from the machine."""
+    ray: str | None = None
+    """The Ray cluster that reads the pages: `local`, `auto`, or an address; None for none."""
+    ray_workers: int | None = None
+    """Workers on the cluster; None for as many as there is room for."""
     resume: bool = False
     cache: bool = True
     overwrite: bool = False

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
 from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, find_checkpoint
+from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
@@ -21,17 +22,22 @@ from vlmcli.errors import ExitCode, InputError, UsageError
 from vlmcli.fitness import check_reader, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
+from vlmcli.listing import Listing
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
+from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode, draft_reader
 from vlmcli.outputs.sink import RecordSink
-from vlmcli.outputs.targets import OutputPlan, plan_outputs
+from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
+
+if TYPE_CHECKING:
+    from vlmcli.cluster.session import Cluster
 
 MakeReader = Callable[[Checkpoint, OcrOptions, Budgets], Reader]
 _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
@@ -92,20 +98,24 @@ def run_ocr(
     if checkpoint is not None:
         check_reader(options, checkpoint)
     with contextlib.closing(iter_sources(options.inputs)) as found:
-        sources = _all_sources(found)
+        listing = Listing(found)
+        if listing.is_exhausted:
+            raise InputError("no documents there", remedy="name PDFs, images or folders with some")
         if sink is not None:
-            run = _run(options, sources, sink, None, checkpoint, make_reader, reporter)
+            run = _run(options, listing, sink, None, checkpoint, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
+            # Files are checked before any work, which takes the names of all documents.
+            first = listing.peek(2 if is_stream(options) else None)
             if "pdf" in options.formats:
-                _refuse_videos(sources)
-            named = [(source.name, source.path) for source in sources]
+                _refuse_videos(first)
+            named = [(source.name, source.path) for source in first]
             plan = plan_outputs(options, named)
             with _journal(plan, options, named, checkpoint) as journal:
                 outputs = RecordSink(plan, stdout)
-                run = _run(options, sources, outputs, journal, checkpoint, make_reader, reporter)
+                run = _run(options, listing, outputs, journal, checkpoint, make_reader, reporter)
         tally, stats = run
-    summary = _summary(tally, len(sources), time.monotonic() - started, stats)
+    summary = _summary(tally, time.monotonic() - started, stats)
     if options.stats is not None:
         _write_stats(Path(options.stats), summary)
     return summary
@@ -124,13 +134,6 @@ def _refuse_videos(sources: list[Source]) -> None:
                     f"{source.name} is a video, which has no PDF form",
                     remedy="choose another format with -f",
                 )
-
-
-def _all_sources(found: Iterator[Source]) -> list[Source]:
-    sources = list(found)
-    if not sources:
-        raise InputError("no documents there", remedy="name PDFs, images or folders with some")
-    return sources
 
 
 @contextlib.contextmanager
@@ -161,7 +164,7 @@ def _journal(
 
 def _run(
     options: OcrOptions,
-    sources: list[Source],
+    listing: Listing,
     sink: Sink,
     journal: Journal | None,
     checkpoint: Checkpoint | None,
@@ -180,33 +183,48 @@ def _run(
         with meter.writing():
             sink.write(with_answers(record, options.question))
 
-    def load_reader(budgets: Budgets) -> Reader:
-        assert checkpoint is not None, "a page asked for a model in a job without one"
-        return (make_reader or _own_reader)(checkpoint, options, budgets)
+    with _cluster(options, checkpoint, reporter) as cluster:
+        load = make_reader or (_own_reader if cluster is None else cluster.load_reader)
 
-    job = OcrJob(
-        options,
-        sources,
-        spec=prepare_spec(options, checkpoint),
-        gate=_memory_gate(options, checkpoint),
-        make_reader=load_reader,
-        model=checkpoint.label if checkpoint else "",
-        recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
-        done=journal.done if journal is not None else {},
-        on_record=record_done,
-        on_next=record_next,
-        reporter=reporter,
-    )
-    try:
-        sink.begin()
-        job.run()
-        sink.finish()
-    except BaseException:
-        sink.abort()
-        raise
-    finally:
-        engine = job.close()
+        def load_reader(budgets: Budgets) -> Reader:
+            assert checkpoint is not None, "a page asked for a model in a job without one"
+            return load(checkpoint, options, budgets)
+
+        job = OcrJob(
+            options,
+            listing,
+            spec=prepare_spec(options, checkpoint),
+            gate=_memory_gate(options, checkpoint, cluster.spread if cluster else None),
+            make_reader=load_reader,
+            model=checkpoint.label if checkpoint else "",
+            recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
+            done=journal.done if journal is not None else {},
+            on_record=record_done,
+            on_next=record_next,
+            reporter=reporter,
+        )
+        try:
+            sink.begin()
+            job.run()
+            sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+        finally:
+            engine = job.close()
     return job.tally, meter.stats | engine
+
+
+@contextlib.contextmanager
+def _cluster(
+    options: OcrOptions, checkpoint: Checkpoint | None, reporter: Reporter
+) -> Iterator["Cluster | None"]:
+    """The cluster that reads, where one was asked for and pages may be for a model."""
+    if options.ray is None or checkpoint is None:
+        yield None
+        return
+    with contextlib.closing(open_cluster(options, checkpoint, reporter.warning)) as cluster:
+        yield cluster
 
 
 def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
@@ -224,9 +242,13 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
     )
 
 
-def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
-    planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
-    return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
+def _memory_gate(
+    options: OcrOptions, checkpoint: Checkpoint | None, spread: Spread | None
+) -> MemoryGate:
+    planner = make_planner(
+        PlanRequest.of(options), needs_model=checkpoint is not None, spread=spread
+    )
+    return MemoryGate(planner, _NEEDS_MODEL[options.text_layer], spread)
 
 
 def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
@@ -236,10 +258,8 @@ def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     return load_reader(checkpoint, options, budgets)
 
 
-def _summary(
-    tally: Tally, num_documents: int, seconds: float, figures: dict[str, float]
-) -> JobSummary:
-    errors = tally.document_errors
+def _summary(tally: Tally, seconds: float, figures: dict[str, float]) -> JobSummary:
+    errors, num_documents = tally.document_errors, tally.num_documents
     exit_code = ExitCode.PARTIAL if tally.num_failed else ExitCode.OK
     if errors and len(errors) == num_documents:
         exit_code = errors[0].exit_code

@@ -47,6 +47,12 @@ class PageJob:
     drafts: tuple[Draft, ...] = ()
     questions: tuple[str, ...] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its pixels."""
+        crops = sum(crop.pixels.nbytes for crop in self.crops)
+        return crops + (0 if self.picture is None else self.picture.nbytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CropText:

@@ -40,6 +40,8 @@ EVERYTHING = {
     "--retries 0": ("retries", 0),
     "--jobs 3": ("jobs", 3),
     "--threads 1": ("threads", 1),
+    "--ray head:6379": ("ray", "head:6379"),
+    "--ray-workers 5": ("ray_workers", 5),
     "--resume": ("resume", True),
     "--no-cache": ("cache", False),
     "--overwrite": ("overwrite", True),

@@ -74,6 +74,21 @@ def test_every_remedy_fits_when_it_is_pasted(cli, book) -> None:
         assert plan_json(cli, *words[2:])[0] == 0
 
 
+def test_a_worker_takes_what_is_not_drawing_and_the_driver_pictures_for_all(cli, book) -> None:
+    few, many = (
+        plan_json(cli, "book.pdf", "--max-memory", "4GiB", "--jobs", "1", "--ray-workers", count)[1]
+        for count in ("2", "10")
+    )
+    one, ten = few["cluster"], many["cluster"]
+    assert (one["num_workers"], ten["num_workers"]) == (2, 10)
+    assert one["worker_bytes"] == ten["worker_bytes"] > few["terms"]["weights"]
+    pictures = few["budgets"]["reader_bytes"]
+    assert ten["driver_bytes"] - one["driver_bytes"] == 8 * pictures > 0
+    together = one["worker_bytes"] + one["driver_bytes"] - 2 * pictures
+    assert few["peak_bytes"] < together < few["peak_bytes"] + (256 << 20)
+    assert "cluster" not in plan_json(cli, "book.pdf", "--max-memory", "4GiB")[1]
+
+
 def test_the_table_says_what_does_not_fit_and_what_would(cli, book) -> None:
     code, out, _ = plan(cli, "book.pdf", "--model", "qwen2.5-vl-7b", "--device-memory", "17GiB")
     assert code == 6

@@ -42,19 +42,26 @@ LAW: dict[str, set[str]] = {
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
+    "desk": {"reading"},
+    "recipe": {*PLAIN, "checkpoint", "journal", "reuse"},
     "readers": {
         *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
         *("engine", "documents", "memory", "markup", "answers"),
     },
     "nano": set(),
     "markup": set(),
+    "cluster": {
+        *(*PLAIN, "processors", "reading", "checkpoint", "memory", "desk", "recipe", "readers"),
+    },
     "doctor": {*PLAIN, "report"},
     "evaluation": {*PLAIN, "documents"},
-    "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
+    "pipeline": {
+        *(*PLAIN, *PARTS, "readers", "loops", "processors", "desk", "recipe", "cluster"),
+    },
     "bench": {*PLAIN, *PARTS, "processors", "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
-        *("hub", "catalogue", "evaluation", "recipes", "answers"),
+        *("hub", "catalogue", "evaluation", "recipes", "answers", "cluster.address"),
     },
     "api": {*PLAIN, "pipeline", "report"},
     "__main__": {"cli"},
@@ -63,8 +70,8 @@ LAW: dict[str, set[str]] = {
 
 MEMBERS = dict.fromkeys(
     (
-        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "desk", "ledger"),
-        *("intake", "meter", "recipe", "repeats", "workers", "page_worker", "transfer", "fitness"),
+        *("pipeline", "job", "assemble", "ordering", "openings", "admission", "ledger", "listing"),
+        *("intake", "meter", "repeats", "workers", "page_worker", "transfer", "fitness"),
     ),
     "pipeline",
 ) | {"rapidocr": "checkpoint", "joining": "reading"}
@@ -84,6 +91,7 @@ THIRD_PARTY = {
     "onnxruntime": set(),
     "typer": {"cli"},
     "rich": {"cli"},
+    "ray": {"cluster"},
 }
 """Library → the only components that may import it, at any place in a file."""
 

@@ -36,7 +36,7 @@ EXIT_CODES = """Exit codes:
  6 does not fit into memory;
  7 model missing or broken;
  8 password missing or wrong;
- 9 server unreachable;
+ 9 server or cluster unreachable;
  130 interrupted (143 by SIGTERM), --resume goes on."""
 _EPILOG = f"""Every option can be set for all runs by a variable, as in VLMCLI_MAX_MEMORY=4GiB.
 

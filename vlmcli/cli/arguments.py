@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from vlmcli.cluster.address import parse_address
 from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_READERS,
@@ -43,6 +44,11 @@ def _device(text: str) -> str:
 
 def _drafts(text: str) -> str:
     draft_sources(text)
+    return text
+
+
+def _ray(text: str) -> str:
+    parse_address(text)
     return text
 
 
@@ -321,6 +327,27 @@ Threads = Annotated[
         min=1,
         metavar="N",
         help="Threads of the model. Default: by the machine.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|auto|HOST:PORT",
+        parser=_ray,
+        help="Have a Ray cluster read the pages: one that is started here (local), the one that "
+        "runs here (auto), or the one at an address, also ray://HOST:PORT.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
+    ),
+]
+RayWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Models on the cluster. Default: one for each GPU, or for every four processors.",
         rich_help_panel=_MACHINE,
         show_default=False,
     ),

@@ -45,6 +45,8 @@ def ocr(
     vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
     jobs: a.Jobs = _DEFAULTS.jobs,
     threads: a.Threads = _DEFAULTS.threads,
+    ray: a.Ray = _DEFAULTS.ray,
+    ray_workers: a.RayWorkers = _DEFAULTS.ray_workers,
     cache: a.Cache = _DEFAULTS.cache,
     page_timeout: a.PageTimeout = _DEFAULTS.page_timeout,
     retries: a.Retries = _DEFAULTS.retries,
@@ -87,6 +89,8 @@ def ocr(
             retries=retries,
             jobs=jobs,
             threads=threads,
+            ray=ray,
+            ray_workers=ray_workers,
             resume=resume,
             cache=cache,
             overwrite=overwrite,
@@ -130,6 +134,8 @@ def _check(options: OcrOptions) -> None:
     """Refuse what contradicts itself before anything is opened."""
     if any(not item for item in options.inputs):
         raise UsageError("an input's name is empty")
+    if options.ray_workers is not None and options.ray is None:
+        raise UsageError("--ray-workers needs --ray", remedy="add --ray local, or an address")
     if options.inputs.count("-") > 1:
         raise UsageError("standard input can be read once only", remedy="give - once")
 

@@ -84,6 +84,7 @@ def plan(
     vision_cache: a.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
+    ray_workers: a.RayWorkers = None,
     reuse: a.Reuse = "verified",
     drafts: a.Drafts = "auto",
     cache: a.Cache = True,
@@ -120,6 +121,7 @@ def plan(
             vision_cache=vision_cache,
             pages_in_flight=pages_in_flight,
             jobs=jobs,
+            ray_workers=ray_workers,
             reuse=reuse,
             cache=cache,
             drafts=drafts,
@@ -139,5 +141,6 @@ def plan(
     )
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")
-    stdout.write((plan_json if as_json else plan_table)(done.plan, done.cap_source).encode())
+    text = (plan_json if as_json else plan_table)(done.plan, done.cap_source, done.cluster)
+    stdout.write(text.encode())
     raise typer.Exit(ExitCode.OK if done.plan.fits else ExitCode.WILL_NOT_FIT)

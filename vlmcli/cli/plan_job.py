@@ -11,6 +11,7 @@ from vlmcli.documents.source import PageHandle, Source, iter_sources, open_docum
 from vlmcli.errors import VlmcliError
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import PageShape, Plan
+from vlmcli.memory.spread import ClusterNeeds, cluster_needs
 
 _A4_POINTS = (595.28, 841.89)
 
@@ -22,6 +23,8 @@ class PlanResult:
     plan: Plan
     cap_source: str
     warnings: tuple[str, ...]
+    cluster: ClusterNeeds | None
+    """What workers of a cluster would take, where the plan was asked for that."""
 
 
 def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> PlanResult:
@@ -32,8 +35,12 @@ def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> Pl
     """
     planner = make_planner(request)
     shapes, warnings = collect_pages(request, password=password, strict=strict)
+    plan = planner.plan(shapes)
     return PlanResult(
-        plan=planner.plan(shapes), cap_source=planner.target.source, warnings=tuple(warnings)
+        plan=plan,
+        cap_source=planner.target.source,
+        warnings=tuple(warnings),
+        cluster=cluster_needs(plan, shapes, planner.settings, request.ray_workers),
     )
 
 

@@ -2,12 +2,15 @@
 
 import io
 import json
+from dataclasses import asdict
+from itertools import chain
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vlmcli.memory.settings import Plan
+from vlmcli.memory.spread import ClusterNeeds
 from vlmcli.options import format_size
 
 TERM_NAMES = {
@@ -37,9 +40,11 @@ _FOREIGN_NAMES = {
 _MAX_WIDTH = 100
 
 
-def plan_json(plan: Plan, cap_source: str) -> str:
+def plan_json(plan: Plan, cap_source: str, cluster: ClusterNeeds | None) -> str:
     """One JSON object and a line break. `remedies` are command lines; sizes are bytes."""
     data = plan.to_dict()
+    if cluster is not None:
+        data["cluster"] = asdict(cluster)
     details = data.pop("remedies")
     data["cap_source"] = cap_source
     data["remedies"] = [remedy["command"] for remedy in details]
@@ -47,13 +52,14 @@ def plan_json(plan: Plan, cap_source: str) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
-def plan_table(plan: Plan, cap_source: str) -> str:
+def plan_table(plan: Plan, cap_source: str, cluster: ClusterNeeds | None) -> str:
     """The plan as text: a table of terms, tokens, verdict, and what to do where it does not fit."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=_MAX_WIDTH, highlight=False, no_color=True)
     console.print(_heading(plan))
     console.print(_terms(plan))
-    for line in (*_tokens(plan), *_verdict(plan, cap_source), *_remedies(plan), *_notes(plan)):
+    says = (_tokens(plan), _verdict(plan, cap_source), _remedies(plan), _workers(cluster))
+    for line in (*chain(*says), *_notes(plan)):
         console.print(Text(line), soft_wrap=True)
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
@@ -116,6 +122,16 @@ def _remedies(plan: Plan) -> list[str]:
         lines += [f"  {remedy.description} ({format_size(remedy.peak_bytes)})"]
         lines += [f"    {remedy.command}"]
     return lines
+
+
+def _workers(cluster: ClusterNeeds | None) -> list[str]:
+    if cluster is None:
+        return []
+    count = _counted(cluster.num_workers, "worker")
+    return [
+        f"with --ray: {format_size(cluster.worker_bytes)} for each of {count}, "
+        f"{format_size(cluster.driver_bytes)} for the process that draws for them"
+    ]
 
 
 def _notes(plan: Plan) -> list[str]:

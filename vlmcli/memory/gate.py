@@ -16,6 +16,7 @@ from vlmcli.memory.devices import host_cap
 from vlmcli.memory.plan import plan_drawing, plan_measured
 from vlmcli.memory.request import Planner
 from vlmcli.memory.settings import Budgets, PageShape, Plan
+from vlmcli.memory.spread import Spread
 from vlmcli.memory.terms import floor_bytes, least_bytes
 from vlmcli.options import format_size
 
@@ -24,6 +25,8 @@ MIB = 1 << 20
 NeedsModel = Literal["never", "perhaps", "always"]
 
 _MEASURING_JOBS = 8
+_MOST_SIZES = 4096
+"""Sizes of pages whose demands are remembered: scans by the million may all differ by a pixel."""
 _measures = attrgetter(
     "worker_bytes", "picture_bytes", "staging_bytes", "patches", "visual_tokens", "positions"
 )
@@ -40,10 +43,15 @@ class MemoryGate:
         planner: model, settings, cap and command line.
         needs_model: whether pages of the job are for the model; a job in which they only may be is
             refused when the first one is, one in which they all are before anything is drawn.
+        spread: the workers, where pages are read by processes elsewhere; the plan is then that of
+            one worker.
     """
 
-    def __init__(self, planner: Planner, needs_model: NeedsModel) -> None:
+    def __init__(
+        self, planner: Planner, needs_model: NeedsModel, spread: Spread | None = None
+    ) -> None:
         self._planner = planner
+        self._spread = spread
         self._needs_model = needs_model
         self._settings = planner.settings
         facts = planner.facts
@@ -68,7 +76,9 @@ class MemoryGate:
 
     @property
     def host_cap_bytes(self) -> int:
-        """Most main memory that the job may take, wherever the model is."""
+        """Most main memory that this process may take with its page workers."""
+        if self._spread is not None:
+            return self._spread.driver_cap_bytes
         return self.cap_bytes if self._settings.device == "cpu" else host_cap()
 
     @property
@@ -165,6 +175,8 @@ class MemoryGate:
     def demand(self, page: PageShape) -> Demand:
         """What a page asks for; nothing of the model where that cannot take it."""
         size = self._size(page)
+        if len(self._known) > _MOST_SIZES:
+            self._known.clear()
         if size not in self._known:
             facts, settings = self._planner.facts, self._settings
             found = measure_pages([page], facts, settings).demands
@@ -205,7 +217,10 @@ class MemoryGate:
 
     def _enough(self, least: int) -> str:
         """What would do: with a model as much as that takes too, or the next refusal follows."""
-        drawing, reading = (f"{-(-size // MIB)}MiB" for size in (least, self._least(self._job)))
+        spread = self._spread
+        sizes = (least, self._least(self._job))
+        asked = (size if spread is None else spread.max_memory(size) for size in sizes)
+        drawing, reading = (f"{-(-size // MIB)}MiB" for size in asked)
         if self._planner.facts is None or self._needs_model == "never":
             return drawing
         if self._needs_model == "always":
@@ -213,9 +228,10 @@ class MemoryGate:
         return f"{reading} ({drawing} if no page needs the model)"
 
     def _budgets(self) -> Budgets:
-        """The bounds of the plan; without a model, those of the workers."""
+        """The bounds of the plan; without a model, those of the page workers."""
         if self._plan is not None:
-            return self._plan.budgets
+            budgets = self._plan.budgets
+            return budgets if self._spread is None else self._spread.widen(budgets)
         return plan_drawing(self._job, self.cap_bytes)
 
     def _cap(self) -> str:

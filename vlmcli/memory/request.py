@@ -20,6 +20,7 @@ from vlmcli.memory.foreign import rapidocr_facts, transformers_facts
 from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, Drafting, PageShape, Plan, PlanSettings
+from vlmcli.memory.spread import Spread
 from vlmcli.options import EngineName, Format, OcrOptions, ReuseMode, draft_reader, parse_size
 from vlmcli.processors import default_jobs
 from vlmcli.rapidocr import RAPIDOCR
@@ -27,7 +28,9 @@ from vlmcli.rapidocr import RAPIDOCR
 _DEFAULTS = OcrOptions(inputs=())
 _ASKED_AGAIN = 400
 """Tokens of what stands behind a question that is put a second time (`readers.checked`)."""
-_NOT_PLANNED = frozenset({"reuse", "cache", "formats", "drafts", "answer_schema", "frame_interval"})
+_NOT_PLANNED = frozenset(
+    {"reuse", "cache", "formats", "drafts", "answer_schema", "frame_interval", "ray_workers"}
+)
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
 
@@ -54,6 +57,8 @@ class PlanRequest:
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
+    ray_workers: int | None = None
+    """Workers of a cluster, for the plan to say what each takes."""
     reuse: ReuseMode = _DEFAULTS.reuse
     cache: bool = _DEFAULTS.cache
     drafts: str = _DEFAULTS.drafts
@@ -100,19 +105,25 @@ class Planner:
         )
 
 
-def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
+def make_planner(
+    request: PlanRequest, *, needs_model: bool = True, spread: Spread | None = None
+) -> Planner:
     """Find out what a plan needs beside the pages.
 
     Args:
         request: the options.
         needs_model: False for a job in which no page can be for a model.
+        spread: the workers, where the model is elsewhere.
 
     Raises:
         VlmcliError: the model is unknown, or an option makes no sense.
     """
     facts = find_facts(request.model, request.engine) if needs_model else None
     device = request.device if needs_model else "cpu"
-    target = find_target(device, request.device_memory, request.max_memory)
+    if spread is None:
+        target = find_target(device, request.device_memory, request.max_memory)
+    else:
+        target = _worker_target(device, request.max_memory is not None, spread)
     settings = PlanSettings(
         dpi=request.dpi,
         max_pixels=request.max_pixels,
@@ -202,10 +213,19 @@ def find_target(device: str, device_memory: str | None, max_memory: int | None) 
     return Target(kind, cap, f"free {place}, less a margin", is_given=False)
 
 
+def _worker_target(device: str, is_given: bool, spread: Spread) -> Target:
+    """One worker of a cluster. A remedy's command line has the job's cap, not the worker's."""
+    kind: DeviceKind = "cuda" if device.startswith("cuda") else "cpu"
+    cap = spread.worker_cap_bytes if kind == "cuda" else spread.plan_cap_bytes
+    count = spread.num_workers
+    source = f"for each of {count} workers" if count > 1 else "for the cluster's worker"
+    return Target(kind, cap, f"as given, {source}" if is_given else source, is_given=False)
+
+
 def _command(request: PlanRequest, target: Target) -> CommandLine:
     """The command line that does the planned job, with the options that were given."""
     default = PlanRequest()
-    cap = target.cap_bytes if target.is_given else None
+    cap = target.cap_bytes if target.is_given else request.max_memory
     planned = None if target.device == "cpu" else target.device
     given: dict[str, object] = {
         "--model": None if request.model == default.model else request.model,

@@ -51,6 +51,7 @@ class OutputPlan:
     stems: Mapping[str, Path] = field(default_factory=dict)
     """Directory outputs: from a document's name to its path without the format's extension."""
     num_documents: int = 1
+    """At least two where there are more."""
     resume: bool = False
     overwrite: bool = False
     sources: Mapping[str, Path] = field(default_factory=dict)
@@ -70,12 +71,22 @@ class OutputPlan:
         return {format_: _extended(stem, format_) for format_ in self.formats}
 
 
+def is_stream(options: OcrOptions) -> bool:
+    """Whether the results go to a stream, which needs no document's name before its turn.
+
+    Raises:
+        UsageError: the output's name is empty.
+    """
+    return _kind_of(options)[0] == "stream"
+
+
 def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> OutputPlan:
     """Resolve and check the outputs of a job.
 
     Args:
         options: `inputs`, `output`, `formats`, `resume` and `overwrite` are looked at.
-        sources: name (as in records) and path of every document, in the job's order.
+        sources: name (as in records) and path of every document, in the job's order; for a stream
+            the first two will do.
 
     Raises:
         UsageError: the options contradict each other.
