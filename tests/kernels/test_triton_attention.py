@@ -53,8 +53,8 @@ def test_paged_attention(lens, block_size, kv_heads, group, dim, dtype, seed):
     torch.manual_seed(seed)
     case = paged_case(lens, block_size, kv_heads, group, seed, dim)
     torchs = attend(reference, case, block_size, dtype)
-    rounded = [x.to(dtype).float() for x in case[:3]]
-    exact = attend(reference, (*rounded, *case[3:]), block_size, torch.float32)
+    rounded = [x.to(dtype).double() for x in case[:3]]
+    exact = attend(reference, (*rounded, *case[3:]), block_size, torch.float64)
     assert_no_worse(attend(triton_ops, case, block_size, dtype), torchs, exact)
 
 
@@ -66,8 +66,8 @@ def test_a_shared_context_gives_the_same(monkeypatch, dtype, num_splits):
     monkeypatch.setattr(paged, "_num_splits", lambda *_: num_splits)
     case = paged_case(RAGGED, 4, 2, 3, 0, 8)
     torchs = attend(reference, case, 4, dtype)
-    rounded = [x.to(dtype).float() for x in case[:3]]
-    exact = attend(reference, (*rounded, *case[3:]), 4, torch.float32)
+    rounded = [x.to(dtype).double() for x in case[:3]]
+    exact = attend(reference, (*rounded, *case[3:]), 4, torch.float64)
     ours = attend(triton_ops, case, 4, dtype)
     assert_no_worse(ours, torchs, exact)
     assert not ours[6:9].any(), "rows without a context are zero"
@@ -100,8 +100,8 @@ def test_every_format_of_the_cache_is_read_as_stored(text, vision, dtype):
         flat[slots] = gather_rows(plane, slots, dtype)
         plain.append(flat.view(pool.shape))
     torchs = attend(reference, case, 4, dtype, plain)
-    rounded = [case[0].to(dtype).float(), *[x.float() for x in plain]]
-    exact = attend(reference, (*rounded, *case[3:]), 4, torch.float32)
+    rounded = [case[0].to(dtype).double(), *[x.double() for x in plain]]
+    exact = attend(reference, (*rounded, *case[3:]), 4, torch.float64)
     assert_no_worse(attend(triton_ops, case, 4, dtype, planes), torchs, exact)
 
 
@@ -165,7 +165,7 @@ def test_varlen_attention(lens, heads, dim, dtype, seed):
     cu_seqlens = np.cumsum([0, *lens], dtype=np.int32)
     packed = torch.randn(int(cu_seqlens[-1]), 3 * heads, dim).to(dtype)
     torchs = reference.varlen_attention(*packed.chunk(3, dim=1), cu_seqlens, 0.4)
-    exact = reference.varlen_attention(*packed.float().chunk(3, dim=1), cu_seqlens, 0.4)
+    exact = reference.varlen_attention(*packed.double().chunk(3, dim=1), cu_seqlens, 0.4)
     ours = triton_ops.varlen_attention(*packed.chunk(3, dim=1), cu_seqlens, 0.4)
     assert_no_worse(ours, torchs, exact)
 

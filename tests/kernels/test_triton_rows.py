@@ -18,8 +18,14 @@ SEEDS = st.integers(0, 99)
 
 
 def wide(*tensors):
-    """Copies in float32, which hold every number of the smaller types exactly."""
-    return [tensor.to(torch.float32, copy=True) for tensor in tensors]
+    """Copies in float64."""
+    return [tensor.to(torch.float64, copy=True) for tensor in tensors]
+
+
+def normed(x, weight):
+    """`rms_norm` by its formula, in float64."""
+    x, weight = wide(x, weight)
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
 
 
 @FEW
@@ -28,7 +34,7 @@ def test_rms_norm(rows, width, dtype, seed):
     torch.manual_seed(seed)
     x, weight = torch.randn(rows, width).to(dtype), torch.randn(width).to(dtype)
     torchs = reference.rms_norm(x, weight, 1e-6)
-    exact = reference.rms_norm(*wide(x, weight), 1e-6)
+    exact = normed(x, weight)
     assert_no_worse(triton_ops.rms_norm(x, weight, 1e-6), torchs, exact)
 
 
@@ -39,7 +45,7 @@ def test_rms_norm_of_heads_inside_a_larger_tensor(rows, width, dtype, seed):
     whole, weight = torch.randn(rows, 7, width).to(dtype), torch.randn(width).to(dtype)
     heads = whole[:, 2:5]
     torchs = reference.rms_norm(heads, weight, 1e-6)
-    exact = reference.rms_norm(*wide(heads, weight), 1e-6)
+    exact = normed(heads, weight)
     assert_no_worse(triton_ops.rms_norm(heads, weight, 1e-6), torchs, exact)
 
 
@@ -50,9 +56,9 @@ def test_add_rms_norm_changes_the_residual_and_nothing_else(rows, width, dtype, 
     x, stream = torch.randn(rows, width).to(dtype), torch.randn(rows, 2 * width).to(dtype)
     weight = torch.randn(width).to(dtype)
     residual, other = stream[:, :width], stream[:, width:].clone()
-    torchs_sum, (exact_sum,) = residual.clone(), wide(residual)
+    torchs_sum, exact_sum = residual.clone(), x.double() + residual.double()
     torchs = reference.add_rms_norm(x, torchs_sum, weight, 1e-6)
-    exact = reference.add_rms_norm(x.float(), exact_sum, weight.float(), 1e-6)
+    exact = normed(exact_sum, weight)
     ours = triton_ops.add_rms_norm(x, residual, weight, 1e-6)
     assert_no_worse(residual.clone(), torchs_sum, exact_sum)
     assert_no_worse(ours, torchs, exact)
@@ -79,7 +85,7 @@ def test_silu_and_mul(rows, half, dtype, seed):
     torch.manual_seed(seed)
     whole = (4 * torch.randn(rows, 2 * half + 3)).to(dtype)
     x = whole[:, : 2 * half]
-    exact = reference.silu_and_mul(x.float())
+    exact = reference.silu_and_mul(x.double())
     assert_no_worse(triton_ops.silu_and_mul(x), reference.silu_and_mul(x), exact)
 
 
