@@ -4,6 +4,7 @@ Plain data and parsers of option values; opens no file and imports nothing heavy
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,9 @@ ProgressMode = Literal["auto", "rich", "json", "none"]
 DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
 an earlier page, the built-in model's draft head, the answer's own beginning."""
+
+QUANTISATIONS = ("int8", "int4")
+"""Modes of `--quantize`: what the model's matrices are rounded to while they are loaded."""
 
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
@@ -56,6 +60,8 @@ class OcrOptions:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     vision_kv_dtype: str = "auto"
+    quantize: tuple[str, ...] = ()
+    """Some of `QUANTISATIONS`, in their order; see `parse_quantisations`."""
     text_layer: TextLayerMode = "auto"
     drafts: str = "auto"
     reuse: ReuseMode = "verified"
@@ -94,6 +100,27 @@ def draft_sources(text: str) -> frozenset[str]:
             remedy=f"give auto, off, or some of {','.join(DRAFT_SOURCES)}",
         )
     return names
+
+
+def parse_quantisations(texts: Iterable[str]) -> tuple[str, ...]:
+    """The modes that `--quantize` names, each time one or several with commas between them.
+
+    Returns:
+        Each of them once, in the order of `QUANTISATIONS`.
+
+    Raises:
+        UsageError: there is no such mode, or two of them are for the same matrices.
+    """
+    names = {name.strip() for text in texts for name in text.split(",")}
+    if not names <= set(QUANTISATIONS):
+        unknown = ", ".join(sorted(names - set(QUANTISATIONS)))
+        raise UsageError(
+            f"no such quantisation: {unknown!r}",
+            remedy=f"give some of {','.join(QUANTISATIONS)}",
+        )
+    if {"int8", "int4"} <= names:
+        raise UsageError("the decoder cannot be int8 and int4 at once", remedy="give one of them")
+    return tuple(name for name in QUANTISATIONS if name in names)
 
 
 def parse_size(text: str) -> int:

@@ -24,7 +24,7 @@ from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
 from vlmcli.meter import Meter
-from vlmcli.options import OcrOptions, TextLayerMode
+from vlmcli.options import OcrOptions, TextLayerMode, parse_quantisations
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
@@ -86,7 +86,8 @@ def run_ocr(
     started = time.monotonic()
     if options.pages is not None:
         parse_ranges(options.pages)
-    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    quantize = parse_quantisations(options.quantize)
+    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model, quantize)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
         if sink is not None:

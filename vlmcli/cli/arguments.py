@@ -13,6 +13,7 @@ import typer
 from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_SOURCES,
+    QUANTISATIONS,
     Format,
     ProgressMode,
     ReuseMode,
@@ -212,6 +213,17 @@ VisionKvDtypeOption = Annotated[
         "--vision-kv-dtype",
         help="Number format of the KV of images; auto is that of --kv-dtype.",
         rich_help_panel=_MACHINE,
+    ),
+]
+QuantizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quantize",
+        metavar="LIST",
+        help=f"Round matrices of the model while loading, some of {','.join(QUANTISATIONS)}; may "
+        "be repeated. Saves memory, not time, and changes some texts.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
     ),
 ]
 MaxMemory = Annotated[

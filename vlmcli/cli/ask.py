@@ -10,7 +10,7 @@ import typer
 from vlmcli.cli import arguments as a
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
-from vlmcli.options import Format, OcrOptions, ReuseMode
+from vlmcli.options import Format, OcrOptions, ReuseMode, parse_quantisations
 
 _DEFAULTS = OcrOptions(inputs=())
 _FORMATS: tuple[Format, ...] = ("text", "jsonl")
@@ -50,6 +50,7 @@ def ask(
     dtype: a.DtypeOption = "auto",
     kv_dtype: a.KvDtypeOption = "auto",
     vision_kv_dtype: a.VisionKvDtypeOption = "auto",
+    quantize: a.QuantizeOption = None,
     max_memory: a.MaxMemory = _DEFAULTS.max_memory,
     vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
     jobs: a.Jobs = _DEFAULTS.jobs,
@@ -80,6 +81,7 @@ def ask(
             dtype=dtype,
             kv_dtype=kv_dtype,
             vision_kv_dtype=vision_kv_dtype,
+            quantize=parse_quantisations(quantize or ()),
             text_layer="ignore",
             drafts=drafts,
             reuse=_REUSE,

@@ -11,7 +11,13 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
-from vlmcli.options import DEFAULT_DPI, DEFAULT_MAX_PIXELS, DEFAULT_MODEL, OcrOptions
+from vlmcli.options import (
+    DEFAULT_DPI,
+    DEFAULT_MAX_PIXELS,
+    DEFAULT_MODEL,
+    OcrOptions,
+    parse_quantisations,
+)
 
 _MEMORY = "Memory"
 
@@ -73,6 +79,7 @@ def plan(
     dtype: a.DtypeOption = "auto",
     kv_dtype: a.KvDtypeOption = "auto",
     vision_kv_dtype: a.VisionKvDtypeOption = "auto",
+    quantize: a.QuantizeOption = None,
     vision_cache: a.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
@@ -102,6 +109,7 @@ def plan(
             dtype=dtype,
             kv_dtype=kv_dtype,
             vision_kv_dtype=vision_kv_dtype,
+            quantize=parse_quantisations(quantize or ()),
             vision_cache=vision_cache,
             pages_in_flight=pages_in_flight,
             jobs=jobs,

@@ -6,11 +6,12 @@ config.json is the business of its file under `engine/models`; this one holds th
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
+from vlmcli.engine.weight_formats import WeightFormat, decoder_format
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -50,6 +51,8 @@ class EngineConfig:
     """KV blocks; auto is the model's, int8 has a float32 scale per token and head."""
     vision_kv_dtype: KvDtypeName = "auto"
     """KV blocks that hold image tokens alone; auto is `kv_dtype`."""
+    quantize: tuple[str, ...] = ()
+    """Modes of `--quantize`: matrices that are held in fewer bits than `dtype` has."""
     vision_kv_bytes: int | None = None
     """Share of the KV pool for blocks of image tokens, where these have a format of their own and
     so a pool of their own; None for half."""
@@ -118,6 +121,8 @@ class TextConfig:
     """Whether what attention and MLP give is normalised before it is added as well."""
     has_fused_gate_up: bool = False
     """Whether the checkpoint has the gate and the up projection as one tensor."""
+    weights: WeightFormat | None = None
+    """Of the matrices in the layers; None for the model's dtype."""
 
     @property
     def rotary_dim(self) -> int:
@@ -267,6 +272,22 @@ class ModelConfig:
     """None where there is no draft head, or one of slots."""
     unread_weights: tuple[str, ...] = ()
     """Beginnings of the names of tensors that a checkpoint may hold beyond those of the model."""
+
+    def quantised(self, modes: Sequence[str]) -> "ModelConfig":
+        """The same model with matrices in the formats that these modes of `--quantize` stand for.
+
+        Raises:
+            ModelError: the checkpoint is quantised already.
+        """
+        stored = decoder_format(modes)
+        if stored is None:
+            return self
+        if self.text.weights is not None:
+            raise ModelError(
+                f"the checkpoint is quantised already ({self.text.weights.kind})",
+                remedy=f"leave out --quantize {stored.kind}",
+            )
+        return replace(self, text=replace(self.text, weights=stored))
 
     @property
     def uses_mrope(self) -> bool:

@@ -72,7 +72,7 @@ class ModelRunner:
         if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
         device = torch.device(config.device)
-        model_config = read_model_config(path)
+        model_config = read_model_config(path).quantised(config.quantize)
         dtype = resolve_dtype(config.dtype, model_config, device)
         ops = load_ops()
         model = load_model(path, model_config, ops, dtype, device)

@@ -12,7 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlmcli.kernels import Activation
+from vlmcli.kernels.quantised import QuantisedWeight, pieces
 
+Weight = Tensor | QuantisedWeight
+"""[out, in], contiguous where it is a tensor; or a matrix in fewer bits."""
 _MIN_ROWS = 16
 """Rows from which a oneDNN call is cheaper than an MKL one (measured)."""
 _FUSED: dict[Activation, tuple[str, str]] = {
@@ -25,19 +28,22 @@ _HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None = None
+    x: Tensor, weight: Weight, bias: Tensor | None, activation: Activation | None = None
 ) -> Tensor:
     """activation(x · Wᵀ + b).
 
     Args:
         x: [..., in].
-        weight: [out, in], contiguous.
+        weight: [out, in].
         bias: [out] or None.
         activation: None for the identity.
 
     Returns:
         A new tensor, [..., out].
     """
+    if not isinstance(weight, Tensor):
+        out = _quantised_linear(x, weight, bias)
+        return out if activation is None else activate(out, activation)
     if not _is_fused(x, weight):
         out = F.linear(x, weight, bias)
         return out if activation is None else activate(out, activation)
@@ -46,8 +52,10 @@ def linear(
     return out if activation is None or activation in _FUSED else activate(out, activation)
 
 
-def linear_add(residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear_add(residual: Tensor, x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
     """residual + x · Wᵀ + b for [N, in] and a residual of [N, out], which may be overwritten."""
+    if not isinstance(weight, Tensor):
+        return residual.add_(_quantised_linear(x, weight, bias))
     if _is_fused(x, weight):
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, bias, "add")
         return out
@@ -56,13 +64,13 @@ def linear_add(residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None)
     return residual.addmm_(x, weight.t())
 
 
-def gated_linear(x: Tensor, gate_up: Tensor, bias: Tensor | None) -> Tensor | None:
+def gated_linear(x: Tensor, gate_up: Weight, bias: Tensor | None) -> Tensor | None:
     """silu(x · Gᵀ + g) * (x · Uᵀ + u) for a weight of [G ‖ U], [2n, in]: [N, in] to [N, n].
 
     Returns:
         None where it cannot be done in two passes: then `silu_and_mul` follows `linear`.
     """
-    if not _is_fused(x, gate_up):
+    if not isinstance(gate_up, Tensor) or not _is_fused(x, gate_up):
         return None
     gate, up = gate_up.chunk(2)
     gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
@@ -79,6 +87,19 @@ def activate(x: Tensor, kind: Activation) -> Tensor:
         # x · sigmoid(1.702 x), CLIP's approximation; silu of the scaled value saves two passes.
         return F.silu(x.mul_(1.702), inplace=True).mul_(1 / 1.702)
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def _quantised_linear(x: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
+    """x · Wᵀ + b for [..., in]; the weight is turned into floating point piece by piece."""
+    rows = x.reshape(-1, weight.in_features)
+    out = rows.new_empty(len(rows), weight.out_features)
+    for begin, end in pieces(weight.out_features, weight.in_features):
+        out[:, begin:end] = linear(rows, weight.piece(begin, end, x.dtype), None)
+    if weight.row_scales is not None:
+        out.mul_(weight.row_scales)
+    if bias is not None:
+        out.add_(bias)
+    return out.view(*x.shape[:-1], weight.out_features)
 
 
 def _is_fused(x: Tensor, weight: Tensor) -> bool:

@@ -61,6 +61,18 @@ class DecoderFacts:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
     @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of the products of every layer that can be quantised.
+
+        Experts are not among them: no family that the engine runs has any.
+        """
+        heads, inter = self.num_heads * self.head_dim, self.intermediate_size
+        attention = ((self.qkv_size, self.hidden_size), (self.hidden_size, heads))
+        mlp = ((2 * inter, self.hidden_size), (self.hidden_size, inter))
+        dense = self.num_layers if self.mixture is None else self.mixture.num_dense_layers
+        return self.num_layers * attention + dense * mlp
+
+    @property
     def num_parameters(self) -> int:
         """All parameters, embedding and head included."""
         hidden, attention = self.hidden_size, self.num_heads * self.head_dim

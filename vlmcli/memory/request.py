@@ -43,6 +43,7 @@ class PlanRequest:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     vision_kv_dtype: str = "auto"
+    quantize: tuple[str, ...] = ()
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
@@ -111,6 +112,7 @@ def make_planner(request: PlanRequest, *, needs_model: bool = True) -> Planner:
         dtype=request.dtype,
         kv_dtype=request.kv_dtype,
         vision_kv_dtype=request.vision_kv_dtype,
+        quantize=request.quantize,
         max_tokens=request.max_tokens,
         question_tokens=max((len(text.encode()) for text in request.question), default=0),
         vision_cache=request.vision_cache,
@@ -193,6 +195,7 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
         "--dtype": None if request.dtype == "auto" else request.dtype,
         "--kv-dtype": None if request.kv_dtype == "auto" else request.kv_dtype,
         "--vision-kv-dtype": None if request.vision_kv_dtype == "auto" else request.vision_kv_dtype,
+        "--quantize": ",".join(request.quantize) or None,
         "--vision-cache": None if request.vision_cache is None else _size(request.vision_cache),
         "--jobs": request.jobs,
     }

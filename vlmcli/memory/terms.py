@@ -12,6 +12,7 @@ from heapq import nlargest
 
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Demand, Job
+from vlmcli.memory.quantised import held_bytes
 from vlmcli.memory.settings import (
     LINE_READER_BYTES,
     LINES_TOGETHER,
@@ -220,7 +221,7 @@ def _model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]
     weigh, dtype = job.weigh, settings.resolve_dtype(job.model)
     pools = pools_for(job, load)
     return {
-        "weights": estimate.weights(facts.num_parameters, dtype),
+        "weights": held_bytes(facts, settings.quantize, dtype),
         "runtime_context": estimate.runtime_context(settings.device, weigh),
         "graph_pool": estimate.graph_pool(
             settings.device, facts.decoder.num_layers, settings.num_graph_buckets, weigh

@@ -1,0 +1,97 @@
+"""Quantised models: right matrices, small errors, bytes as planned, unlike results kept apart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_checkpoints import (
+    FACTS,
+    Chunk,
+    load_runner,
+    make_batch,
+    make_prompt,
+    random_picture,
+    write_checkpoint,
+)
+
+from vlmcli.checkpoint import find_checkpoint
+from vlmcli.engine.layers import Linear
+from vlmcli.engine.model_runner import ModelRunner
+from vlmcli.engine.models.decoder import DecoderLayer
+from vlmcli.memory.checkpoint_facts import facts_from_directory
+from vlmcli.memory.quantised import held_bytes
+from vlmcli.options import OcrOptions
+from vlmcli.recipe import job_recipe
+
+KINDS = sorted(FACTS)
+DECODER_MODES = ("int8", "int4")
+LOOSEST = {"int8": 0.05, "int4": 0.6}
+"""Relative error of the logits that random weights may have; measured: 0.008 to 0.02, and 0.1 to
+0.35. Trained models are less sensitive."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def path(request, tmp_path_factory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "model", request.param)
+
+
+def logits_of(runner: ModelRunner) -> torch.Tensor:
+    rng = np.random.default_rng(0)
+    pictures = [random_picture(rng, *size, grey=False) for size in ((56, 84), (112, 56))]
+    prompt = make_prompt(runner, [1, 2, pictures[0], 3, 4, pictures[1], *range(5, 20)])
+    rows = tuple(range(len(prompt.ids)))
+    blocks = tuple(range(1, 60))
+    return runner.execute(make_batch(runner, [Chunk(prompt, 0, len(rows), blocks)]))
+
+
+def held_by(runner: ModelRunner) -> int:
+    """Bytes of all parameters and of quantised matrices."""
+    model = runner.model
+    assert isinstance(model, torch.nn.Module)
+    matrices = [m.weight for m in model.modules() if isinstance(m, Linear)]
+    packed = [m for m in matrices if isinstance(m, torch.nn.Module)]
+    kept = sum(one.nbytes for one in model.parameters())
+    return kept + sum(buffer.nbytes for one in packed for buffer in one.buffers())
+
+
+def linears(runner: ModelRunner, part: type) -> set[Linear]:
+    owners = [m for m in runner.model.modules() if isinstance(m, part)]
+    return {m for owner in owners for m in owner.modules() if isinstance(m, Linear)}
+
+
+@pytest.mark.parametrize("mode", DECODER_MODES)
+def test_the_decoders_matrices_and_no_others_are_quantised(path, mode):
+    runner = load_runner(path, quantize=(mode,))
+    inside = linears(runner, DecoderLayer)
+    everywhere = {m for m in runner.model.modules() if isinstance(m, Linear)}
+    assert len(inside) == 4 * runner.model_config.text.num_layers
+    assert {m for m in everywhere if not isinstance(m.weight, torch.Tensor)} == inside
+
+
+@pytest.mark.parametrize("mode", DECODER_MODES)
+def test_logits_stay_near(path, mode):
+    exact = logits_of(load_runner(path))
+    rounded = logits_of(load_runner(path, quantize=(mode,)))
+    error = ((rounded - exact).norm() / exact.norm()).item()
+    print(mode, error)
+    assert 1e-4 < error < LOOSEST[mode]
+
+
+@pytest.mark.parametrize("mode", DECODER_MODES)
+def test_a_plan_counts_the_bytes_that_are_saved(path, mode):
+    facts = facts_from_directory(path, "model")
+    planned = held_bytes(facts, (), "float32") - held_bytes(facts, (mode,), "float32")
+    runner = load_runner(path, quantize=(mode,))
+    assert planned > 0
+    assert held_by(load_runner(path)) - held_by(runner) == planned
+
+
+def test_a_result_of_another_quantisation_is_never_taken_over(path):
+    options = [OcrOptions(inputs=(), quantize=modes) for modes in ((), ("int8",), ("int4",))]
+    found = [find_checkpoint(str(path), one.quantize) for one in options]
+    assert len({one.label for one in found}) == 3
+    assert found[0].label == find_checkpoint(str(path)).label
+    recipes = [job_recipe(one, at) for one, at in zip(options, found, strict=True)]
+    same_label = [job_recipe(one, found[0]) for one in options]
+    assert len({*recipes, *same_label}) == 5
