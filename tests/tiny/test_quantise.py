@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from awq_checkpoints import write_pair
 from tiny_checkpoints import (
     FACTS,
     Chunk,
@@ -74,7 +75,6 @@ def test_logits_stay_near(path, mode):
     exact = logits_of(load_runner(path))
     rounded = logits_of(load_runner(path, quantize=(mode,)))
     error = ((rounded - exact).norm() / exact.norm()).item()
-    print(mode, error)
     assert 1e-4 < error < LOOSEST[mode]
 
 
@@ -85,6 +85,14 @@ def test_a_plan_counts_the_bytes_that_are_saved(path, mode):
     runner = load_runner(path, quantize=(mode,))
     assert planned > 0
     assert held_by(load_runner(path)) - held_by(runner) == planned
+
+
+def test_a_plan_counts_a_checkpoint_of_awq(tmp_path):
+    awq, plain = write_pair(tmp_path, "qwen2_5_vl")
+    facts, floats = facts_from_directory(awq, "awq"), facts_from_directory(plain, "plain")
+    assert facts.num_parameters == floats.num_parameters
+    planned = held_bytes(floats, (), "float32") - held_bytes(facts, (), "float32")
+    assert held_by(load_runner(plain)) - held_by(load_runner(awq)) == planned
 
 
 def test_a_result_of_another_quantisation_is_never_taken_over(path):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vlmcli.engine.awq import awq_tensors
 from vlmcli.engine.weight_formats import WeightFormat
 from vlmcli.kernels import Activation, Ops
 from vlmcli.kernels.linear import Weight, gated_linear, linear, linear_add
@@ -26,6 +27,8 @@ class WeightSlot:
 
     shape: tuple[int, ...]
     fill: Fill
+    is_packed: bool = False
+    """Whether it is int32 with several numbers in each, and not floating point."""
 
 
 def iter_slots(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, WeightSlot]]:
@@ -102,6 +105,7 @@ class Linear(Layer):
         self.weight: Weight = make_weight(out_features, in_features, stored)
         self.bias = parameter(out_features) if bias else None
         self.out_features = out_features
+        self.is_packed = stored is not None and stored.kind == "awq"
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the projection."""
@@ -124,6 +128,10 @@ class Linear(Layer):
         if isinstance(self.weight, Tensor):
             rows = self.weight[start : start + part.size]
             yield f"{name}.weight", copy_slot(rows, part.row_order)
+        elif self.is_packed and isinstance(self.weight, GroupedInt4Weight):
+            for found in awq_tensors(self.weight, start, part.size, part.row_order):
+                suffix, shape, is_packed, fill = found
+                yield f"{name}.{suffix}", WeightSlot(shape, fill, is_packed)
         else:
             yield f"{name}.weight", quantising_slot(self.weight, start, part)
         if self.bias is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlmcli.engine.geometry import Measure
+from vlmcli.engine.weight_formats import WeightFormat
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
 
@@ -145,6 +146,8 @@ class ModelFacts:
     reads: Literal["page", "lines"] = "page"
     line_height: int = 28
     max_line_width: int = 1120
+    stored: WeightFormat | None = None
+    """Of the decoder's matrices in the checkpoint; None for `dtype`."""
     unverified: tuple[str, ...] = ()
     """Values for which no published source was at hand."""
     stored_parameters: int | None = None

@@ -22,7 +22,7 @@ def held_bytes(facts: ModelFacts, modes: Iterable[str], dtype: str) -> int:
     """
     modes = frozenset(modes)
     total = estimate.weights(facts.num_parameters, dtype)
-    return total - _saved(facts.decoder.matrices, decoder_format(modes), dtype)
+    return total - _saved(facts.decoder.matrices, facts.stored or decoder_format(modes), dtype)
 
 
 def _saved(matrices: Matrices, stored: WeightFormat | None, dtype: str) -> int:
