@@ -19,7 +19,7 @@ DRAFT_SOURCES = ("text-layer", "near-duplicate", "draft-head", "ngram")
 """Where drafts come from: the page's own text (with `--text-layer draft`), the text of a similar or
 an earlier page, the built-in model's draft head, the answer's own beginning."""
 
-QUANTISATIONS = ("int8", "int4")
+QUANTISATIONS = ("int8", "int4", "vit-int8")
 """Modes of `--quantize`: what the model's matrices are rounded to while they are loaded."""
 
 DEFAULT_MODEL = "nano"

@@ -160,3 +160,33 @@ def test_no_more_than_a_piece_is_ever_in_floating_point(make, monkeypatch):
         weight = make(matrix)
         products.linear(torch.ones(1, 70), weight, None)
     assert 50 <= largest.found <= 300
+
+
+@FEW
+@given(ROWS, WIDTHS, st.booleans(), SEEDS)
+def test_w8a8_is_whole_numbers_times_scales(rows, width, has_bias, seed):
+    matrix = random_matrix(9, width, seed)
+    weight = int8(matrix, rounds_inputs=True)
+    x = torch.randn(rows, width) * torch.logspace(-3, 3, rows).unsqueeze(1)
+    steps = x.double().abs().amax(1) / 127
+    safe = steps.clamp(min=1e-30).unsqueeze(1)
+    codes = (x.double() / safe).round()
+    expected = (codes @ weight.data.double().t()) * steps.unsqueeze(1) * weight.row_scales.double()
+    bias = torch.randn(9) if has_bias else None
+    if bias is not None:
+        expected += bias.double()
+    got = products.linear(x, weight, bias).double()
+    # Where a quotient lies between two numbers, float32 may take the other one.
+    slack = steps.unsqueeze(1) * weight.row_scales.double() * 127
+    assert ((got - expected).abs() <= slack + expected.abs() * 1e-5 + 1e-6).all()
+    between = ((x.double() / safe) % 1 - 0.5).abs().amin() if rows else 1
+    if between > 1e-4:
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [64, 3000])
+def test_w8a8_in_pieces(width, monkeypatch):
+    x, weight = torch.randn(40, width), int8(torch.randn(50, width), rounds_inputs=True)
+    whole = products.linear(x, weight, None)
+    monkeypatch.setattr(quantised, "PIECE", 10 * width)
+    torch.testing.assert_close(products.linear(x, weight, None), whole, atol=1e-3, rtol=1e-5)

@@ -9,6 +9,7 @@ from awq_checkpoints import write_pair
 from tiny_checkpoints import (
     FACTS,
     Chunk,
+    as_input,
     load_runner,
     make_batch,
     make_prompt,
@@ -20,14 +21,16 @@ from vlmcli.checkpoint import find_checkpoint
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.models.decoder import DecoderLayer
+from vlmcli.engine.models.vision import VisionBlock
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.quantised import held_bytes
 from vlmcli.options import OcrOptions
 from vlmcli.recipe import job_recipe
 
 KINDS = sorted(FACTS)
-DECODER_MODES = ("int8", "int4")
-LOOSEST = {"int8": 0.05, "int4": 0.6}
+MODES = {"int8": DecoderLayer, "int4": DecoderLayer, "vit-int8": VisionBlock}
+"""And the modules whose matrices they round."""
+LOOSEST = {"int8": 0.05, "int4": 0.6, "vit-int8": 0.1}
 """Relative error of the logits that random weights may have; measured: 0.008 to 0.02, and 0.1 to
 0.35. Trained models are less sensitive."""
 
@@ -61,16 +64,18 @@ def linears(runner: ModelRunner, part: type) -> set[Linear]:
     return {m for owner in owners for m in owner.modules() if isinstance(m, Linear)}
 
 
-@pytest.mark.parametrize("mode", DECODER_MODES)
-def test_the_decoders_matrices_and_no_others_are_quantised(path, mode):
+@pytest.mark.parametrize("mode", MODES)
+def test_the_matrices_of_one_half_and_no_others_are_quantised(path, mode):
     runner = load_runner(path, quantize=(mode,))
-    inside = linears(runner, DecoderLayer)
+    inside = linears(runner, MODES[mode])
     everywhere = {m for m in runner.model.modules() if isinstance(m, Linear)}
-    assert len(inside) == 4 * runner.model_config.text.num_layers
+    config = runner.model_config
+    half = config.vision if mode == "vit-int8" else config.text
+    assert len(inside) == 4 * half.num_layers
     assert {m for m in everywhere if not isinstance(m.weight, torch.Tensor)} == inside
 
 
-@pytest.mark.parametrize("mode", DECODER_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_logits_stay_near(path, mode):
     exact = logits_of(load_runner(path))
     rounded = logits_of(load_runner(path, quantize=(mode,)))
@@ -78,7 +83,7 @@ def test_logits_stay_near(path, mode):
     assert 1e-4 < error < LOOSEST[mode]
 
 
-@pytest.mark.parametrize("mode", DECODER_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_plan_counts_the_bytes_that_are_saved(path, mode):
     facts = facts_from_directory(path, "model")
     planned = held_bytes(facts, (), "float32") - held_bytes(facts, (mode,), "float32")
@@ -95,11 +100,35 @@ def test_a_plan_counts_a_checkpoint_of_awq(tmp_path):
     assert held_by(load_runner(plain)) - held_by(load_runner(awq)) == planned
 
 
+def test_two_halves_at_once_save_what_each_of_them_does(path):
+    facts = facts_from_directory(path, "model")
+    exact, *rounded = (
+        held_bytes(facts, modes, "float32")
+        for modes in ((), ("int4",), ("vit-int8",), ("int4", "vit-int8"))
+    )
+    assert exact - rounded[2] == (exact - rounded[0]) + (exact - rounded[1])
+    both = load_runner(path, quantize=("int4", "vit-int8"))
+    assert held_by(load_runner(path)) - held_by(both) == exact - rounded[2]
+    assert logits_of(both).isfinite().all()
+
+
+def test_a_picture_is_the_same_alone_and_among_others(path):
+    runner = load_runner(path, quantize=("vit-int8",))
+    rng = np.random.default_rng(3)
+    sizes = ((56, 84), (112, 56), (28, 28))
+    pictures = [as_input(random_picture(rng, *size, grey=False)) for size in sizes]
+    for together, picture in zip(runner.encode(pictures), pictures, strict=True):
+        (alone,) = runner.encode([picture])
+        # Another order of sums can round an activation to the next number.
+        torch.testing.assert_close(together, alone, atol=2e-2, rtol=2e-2)
+
+
 def test_a_result_of_another_quantisation_is_never_taken_over(path):
-    options = [OcrOptions(inputs=(), quantize=modes) for modes in ((), ("int8",), ("int4",))]
+    sets = ((), ("int8",), ("int4",), ("vit-int8",), ("int4", "vit-int8"))
+    options = [OcrOptions(inputs=(), quantize=modes) for modes in sets]
     found = [find_checkpoint(str(path), one.quantize) for one in options]
-    assert len({one.label for one in found}) == 3
+    assert len({one.label for one in found}) == len(sets)
     assert found[0].label == find_checkpoint(str(path)).label
     recipes = [job_recipe(one, at) for one, at in zip(options, found, strict=True)]
     same_label = [job_recipe(one, found[0]) for one in options]
-    assert len({*recipes, *same_label}) == 5
+    assert len({*recipes, *same_label}) == 2 * len(sets) - 1

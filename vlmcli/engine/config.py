@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlmcli.engine.geometry import Idefics2Config, PixtralConfig, SmartResizeConfig
-from vlmcli.engine.weight_formats import WeightFormat, decoder_format
+from vlmcli.engine.weight_formats import WeightFormat, decoder_format, tower_format
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -176,6 +176,8 @@ class VisionConfig:
     """Whether each head of queries and keys is normalised before it is rotated."""
     is_gated: bool = False
     """Whether the MLP is gated, as in the decoder; its activation is silu then."""
+    weights: WeightFormat | None = None
+    """Of the matrices in the blocks; None for the model's dtype."""
     window_cells: int = 0
     """Side of the windows within which patches attend, in merged cells; 0 for none."""
     full_attention_layers: tuple[int, ...] = ()
@@ -279,15 +281,16 @@ class ModelConfig:
         Raises:
             ModelError: the checkpoint is quantised already.
         """
+        vision = replace(self.vision, weights=tower_format(modes))
         stored = decoder_format(modes)
         if stored is None:
-            return self
+            return replace(self, vision=vision)
         if self.text.weights is not None:
             raise ModelError(
                 f"the checkpoint is quantised already ({self.text.weights.kind})",
                 remedy=f"leave out --quantize {stored.kind}",
             )
-        return replace(self, text=replace(self.text, weights=stored))
+        return replace(self, text=replace(self.text, weights=stored), vision=vision)
 
     @property
     def uses_mrope(self) -> bool:

@@ -25,10 +25,6 @@ class QuantisedWeight(Protocol):
     in_features: int
 
     @property
-    def rounds_inputs(self) -> bool:
-        """Whether the other side of a product is rounded to 8 bits as well."""
-
-    @property
     def row_scales(self) -> Tensor | None:
         """[out] float32: factors of the outputs that `piece` leaves out; None for none."""
 
@@ -40,7 +36,10 @@ class QuantisedWeight(Protocol):
 
 
 class Int8Weight(nn.Module):
-    """int8 with a scale per output: w = data · s, s = max|w| / 127 over the row."""
+    """int8 with a scale per output: w = data · s, s = max|w| / 127 over the row.
+
+    With `rounds_inputs` the other side of a product is rounded to 8 bits as well.
+    """
 
     data: Tensor
     row_scales: Tensor
@@ -77,7 +76,6 @@ class GroupedInt4Weight(nn.Module):
     data: Tensor
     scales: Tensor
     zeros: Tensor
-    rounds_inputs = False
     row_scales = None
 
     def __init__(self, out_features: int, in_features: int, group_size: int) -> None:

@@ -116,6 +116,14 @@ class TowerFacts:
     """Parameters outside the layers: patch and position embedding, last norm."""
 
     @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of the products of every block."""
+        hidden, inter = self.hidden_size, self.intermediate_size
+        attention = ((3 * hidden, hidden), (hidden, hidden))
+        mlp = (((2 if self.is_gated else 1) * inter, hidden), (hidden, inter))
+        return self.num_layers * (attention + mlp)
+
+    @property
     def num_parameters(self) -> int:
         """All parameters of the tower, without the connector."""
         hidden, inter = self.hidden_size, self.intermediate_size

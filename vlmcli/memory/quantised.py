@@ -5,7 +5,7 @@ Exact, as the engine allocates: the shapes decide which numbers are in which for
 
 from collections.abc import Iterable
 
-from vlmcli.engine.weight_formats import WeightFormat, decoder_format, matrix_bytes
+from vlmcli.engine.weight_formats import WeightFormat, decoder_format, matrix_bytes, tower_format
 from vlmcli.memory import estimate
 from vlmcli.memory.facts import ModelFacts
 
@@ -22,7 +22,8 @@ def held_bytes(facts: ModelFacts, modes: Iterable[str], dtype: str) -> int:
     """
     modes = frozenset(modes)
     total = estimate.weights(facts.num_parameters, dtype)
-    return total - _saved(facts.decoder.matrices, facts.stored or decoder_format(modes), dtype)
+    total -= _saved(facts.decoder.matrices, facts.stored or decoder_format(modes), dtype)
+    return total - sum(_saved(one.matrices, tower_format(modes), dtype) for one in facts.towers)
 
 
 def _saved(matrices: Matrices, stored: WeightFormat | None, dtype: str) -> int:

@@ -104,8 +104,8 @@ class VisionAttention(nn.Module):
             values = torch.arange(2 * size, 3 * size, device="cpu")
             order = None if heads is None else torch.cat((heads, heads + size, values))
             parts = (Part("qkv", 3 * size, order),)
-        self.qkv = PackedLinear(size, parts, bias=has_bias)
-        self.proj = Linear(size, size, bias=has_bias)
+        self.qkv = PackedLinear(size, parts, bias=has_bias, stored=config.weights)
+        self.proj = Linear(size, size, bias=has_bias, stored=config.weights)
         self.q_norm = self.k_norm = None
         if config.qk_norm:
             order = rotary_order(1, config.head_dim, adjacent=adjacent)
@@ -133,8 +133,9 @@ class VisionMLP(nn.Module):
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
         self.activation = config.activation
-        self.fc1 = Linear(config.hidden_size, config.intermediate_size)
-        self.fc2 = Linear(config.intermediate_size, config.hidden_size)
+        hidden, inter = config.hidden_size, config.intermediate_size
+        self.fc1 = Linear(hidden, inter, stored=config.weights)
+        self.fc2 = Linear(inter, hidden, stored=config.weights)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """`residual += mlp(x)`, in place."""
@@ -172,7 +173,13 @@ class VisionBlock(nn.Module):
         self.attn = VisionAttention(config, ops, adjacent=adjacent)
         self.norm2 = vision_norm(config, ops)
         self.mlp = (
-            GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=config.has_block_bias)
+            GatedMLP(
+                config.hidden_size,
+                config.intermediate_size,
+                ops,
+                bias=config.has_block_bias,
+                stored=config.weights,
+            )
             if config.is_gated
             else VisionMLP(config)
         )
