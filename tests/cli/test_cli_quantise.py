@@ -21,9 +21,10 @@ def test_records_say_how_the_model_was_rounded_and_the_store_keeps_them_apart(cl
     (plain,) = labels_of(cli(*words, env=env))
     done = cli(*words, "--quantize", "vit-int8", "--quantize", "int4", env=env)
     assert labels_of(done) == [f"{plain}+int4+vit-int8"]
-    record = json.loads(done.stdout)
-    assert record["source"] != "cache" and record["text"]
-    assert labels_of(cli(*words, env=env)) == [plain]
+    assert json.loads(done.stdout)["source"] == "model"
+    again = cli(*words, env=env)
+    assert labels_of(again) == [plain]
+    assert json.loads(again.stdout)["source"] == "reuse"
 
 
 def test_a_plan_counts_what_is_saved(cli):
