@@ -40,11 +40,13 @@ class Checkpoint:
     model_type: str
     reads: Literal["lines", "page"]
     line: LineSpec
+    quantised: tuple[str, ...] = ()
+    """Modes of `--quantize` in which it is loaded; none as it is."""
 
     @property
     def label(self) -> str:
-        """`model` of page records: name and revision."""
-        return f"{self.name}@{self.revision}"
+        """`model` of page records: name and revision, and how it was quantised: `nano@…+int8`."""
+        return "+".join((f"{self.name}@{self.revision}", *self.quantised))
 
 
 def built_in_path() -> Path:
@@ -58,8 +60,12 @@ def checkpoint_path(model: str) -> Path | None:
     return path if path.is_dir() else cached_path(model)
 
 
-def find_checkpoint(model: str) -> Checkpoint:
+def find_checkpoint(model: str, quantize: tuple[str, ...] = ()) -> Checkpoint:
     """The checkpoint that `--model` names: see `checkpoint_path`; or RapidOCR.
+
+    Args:
+        model: name or directory.
+        quantize: modes of `--quantize` in which it will be loaded.
 
     Raises:
         ModelError: there is no such model, or its config cannot be read.
@@ -83,6 +89,7 @@ def find_checkpoint(model: str) -> Checkpoint:
             height=int(reading.get("line_height", 28)),
             max_width=int(reading.get("max_line_width", 1120)),
         ),
+        quantised=quantize,
     )
 
 

@@ -8,7 +8,7 @@ from vlmcli.options import OcrOptions, draft_reader
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 _POOLS = ("kv_dtype", "vision_kv_dtype", "vision_cache")
-_OF_THE_ENGINE = ("dtype", *_POOLS, "max_tokens", "engine")
+_OF_THE_ENGINE = ("dtype", "quantize", *_POOLS, "max_tokens", "engine")
 _DEFAULTS = OcrOptions(inputs=())
 
 
@@ -85,7 +85,7 @@ def _check_transformers(options: OcrOptions, checkpoint: Checkpoint) -> None:
             f"{checkpoint.name} reads lines, which transformers cannot ask it to",
             remedy="leave out --engine",
         )
-    _refuse(options, "--engine transformers", _POOLS)
+    _refuse(options, "--engine transformers", ("quantize", *_POOLS))
 
 
 def _refuse(options: OcrOptions, who: str, names: tuple[str, ...]) -> None:

@@ -43,6 +43,7 @@ RESULT_OPTIONS = (
     "dtype",
     "kv_dtype",
     "vision_kv_dtype",
+    "quantize",
     "text_layer",
     "reuse",
     "max_tokens",

@@ -4,6 +4,7 @@ Plain data and parsers of option values; opens no file and imports nothing heavy
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,9 @@ an earlier page, the built-in model's draft head, the answer's own beginning."""
 DRAFT_READERS = ("nano", "rapidocr")
 """Small readers that read a page first, so that a large model need only check it. Only where named:
 what they cost depends on the machine, and so does whether that is less than they save."""
+
+QUANTISATIONS = ("int8", "int4", "vit-int8")
+"""Modes of `--quantize`: what the model's matrices are rounded to while they are loaded."""
 
 DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
@@ -70,6 +74,8 @@ class OcrOptions:
     vision_kv_dtype: str = "auto"
     task: TaskName = "text"
     """What a model that takes instructions is to write down of every page."""
+    quantize: tuple[str, ...] = ()
+    """Some of `QUANTISATIONS`, in their order; see `parse_quantisations`."""
     text_layer: TextLayerMode = "auto"
     drafts: str = "auto"
     reuse: ReuseMode = "verified"
@@ -123,6 +129,27 @@ def draft_sources(text: str) -> frozenset[str]:
 def draft_reader(text: str) -> str | None:
     """The one of `DRAFT_READERS` that a value of `--drafts` names, if any."""
     return next((name for name in DRAFT_READERS if name in draft_sources(text)), None)
+
+
+def parse_quantisations(texts: Iterable[str]) -> tuple[str, ...]:
+    """The modes that `--quantize` names, each time one or several with commas between them.
+
+    Returns:
+        Each of them once, in the order of `QUANTISATIONS`.
+
+    Raises:
+        UsageError: there is no such mode, or two of them are for the same matrices.
+    """
+    names = {name.strip() for text in texts for name in text.split(",")}
+    if not names <= set(QUANTISATIONS):
+        unknown = ", ".join(sorted(names - set(QUANTISATIONS)))
+        raise UsageError(
+            f"no such quantisation: {unknown!r}",
+            remedy=f"give some of {','.join(QUANTISATIONS)}",
+        )
+    if {"int8", "int4"} <= names:
+        raise UsageError("the decoder cannot be int8 and int4 at once", remedy="give one of them")
+    return tuple(name for name in QUANTISATIONS if name in names)
 
 
 def parse_size(text: str) -> int:

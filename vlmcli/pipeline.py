@@ -28,7 +28,7 @@ from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
 from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
-from vlmcli.options import OcrOptions, TextLayerMode, draft_reader
+from vlmcli.options import OcrOptions, TextLayerMode, draft_reader, parse_quantisations
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
@@ -94,7 +94,8 @@ def run_ocr(
     options = settled(options)
     if options.pages is not None:
         parse_ranges(options.pages)
-    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    quantize = parse_quantisations(options.quantize)
+    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model, quantize)
     if checkpoint is not None:
         check_reader(options, checkpoint)
     with contextlib.closing(iter_sources(options.inputs)) as found:

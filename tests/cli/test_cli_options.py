@@ -30,6 +30,7 @@ EVERYTHING = {
     "--dtype bfloat16": ("dtype", "bfloat16"),
     "--kv-dtype int8": ("kv_dtype", "int8"),
     "--vision-kv-dtype float32": ("vision_kv_dtype", "float32"),
+    "--quantize vit-int8,int4": ("quantize", ("int4", "vit-int8")),
     "--text-layer only": ("text_layer", "only"),
     "--drafts ngram,text-layer": ("drafts", "ngram,text-layer"),
     "--reuse exact": ("reuse", "exact"),

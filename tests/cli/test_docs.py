@@ -22,7 +22,7 @@ def blocks_of(page):
 
 RUNNABLE = [
     pytest.param(page.name, block, id=f"{page.stem}-{number}")
-    for page in (DOCS / "index.md", DOCS / "pipelines.md")
+    for page in (DOCS / "index.md", DOCS / "pipelines.md", DOCS / "quantisation.md")
     for number, block in enumerate(blocks_of(page))
 ]
 

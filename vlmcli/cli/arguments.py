@@ -15,6 +15,7 @@ from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_READERS,
     DRAFT_SOURCES,
+    QUANTISATIONS,
     EngineName,
     Format,
     ProgressMode,
@@ -287,6 +288,17 @@ VisionKvDtypeOption = Annotated[
         "--vision-kv-dtype",
         help="Number format of the KV of images; auto is that of --kv-dtype.",
         rich_help_panel=_MACHINE,
+    ),
+]
+QuantizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quantize",
+        metavar="LIST",
+        help=f"Round matrices of the model while loading, some of {','.join(QUANTISATIONS)}; may "
+        "be repeated. Saves memory, not time, and changes some texts.",
+        rich_help_panel=_MACHINE,
+        show_default=False,
     ),
 ]
 MaxMemory = Annotated[

@@ -11,7 +11,7 @@ from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
-from vlmcli.options import Format, OcrOptions, ReuseMode
+from vlmcli.options import Format, OcrOptions, ReuseMode, parse_quantisations
 
 _DEFAULTS = OcrOptions(inputs=())
 _FORMATS: tuple[Format, ...] = ("text", "jsonl")
@@ -66,6 +66,7 @@ def ask(
     dtype: a.DtypeOption = "auto",
     kv_dtype: a.KvDtypeOption = "auto",
     vision_kv_dtype: a.VisionKvDtypeOption = "auto",
+    quantize: a.QuantizeOption = None,
     max_memory: a.MaxMemory = _DEFAULTS.max_memory,
     vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
     jobs: a.Jobs = _DEFAULTS.jobs,
@@ -105,6 +106,7 @@ def ask(
             dtype=dtype,
             kv_dtype=kv_dtype,
             vision_kv_dtype=vision_kv_dtype,
+            quantize=parse_quantisations(quantize or ()),
             text_layer="ignore",
             drafts=drafts,
             reuse=_REUSE,

@@ -12,7 +12,7 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import set_up_logging, take_stdout
 from vlmcli.cli.progress import make_reporter
 from vlmcli.errors import InputError, UsageError
-from vlmcli.options import OcrOptions
+from vlmcli.options import OcrOptions, parse_quantisations
 from vlmcli.outputs.targets import STDOUT_NAMES
 
 _DEFAULTS = OcrOptions(inputs=())
@@ -41,6 +41,7 @@ def ocr(
     dtype: a.DtypeOption = "auto",
     kv_dtype: a.KvDtypeOption = "auto",
     vision_kv_dtype: a.VisionKvDtypeOption = "auto",
+    quantize: a.QuantizeOption = None,
     max_memory: a.MaxMemory = _DEFAULTS.max_memory,
     vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
     jobs: a.Jobs = _DEFAULTS.jobs,
@@ -79,6 +80,7 @@ def ocr(
             dtype=dtype,
             kv_dtype=kv_dtype,
             vision_kv_dtype=vision_kv_dtype,
+            quantize=parse_quantisations(quantize or ()),
             text_layer=text_layer,
             drafts=drafts,
             reuse=reuse,

@@ -17,6 +17,7 @@ from vlmcli.options import (
     DEFAULT_MAX_PIXELS,
     DEFAULT_MODEL,
     OcrOptions,
+    parse_quantisations,
 )
 
 _MEMORY = "Memory"
@@ -81,6 +82,7 @@ def plan(
     dtype: a.DtypeOption = "auto",
     kv_dtype: a.KvDtypeOption = "auto",
     vision_kv_dtype: a.VisionKvDtypeOption = "auto",
+    quantize: a.QuantizeOption = None,
     vision_cache: a.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
     jobs: a.Jobs = None,
@@ -118,6 +120,7 @@ def plan(
             dtype=dtype,
             kv_dtype=kv_dtype,
             vision_kv_dtype=vision_kv_dtype,
+            quantize=parse_quantisations(quantize or ()),
             vision_cache=vision_cache,
             pages_in_flight=pages_in_flight,
             jobs=jobs,

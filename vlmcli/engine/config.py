@@ -6,7 +6,7 @@ config.json is the business of its file under `engine/models`; this one holds th
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from vlmcli.engine.geometry import (
     SmartResizeConfig,
     TileConfig,
 )
+from vlmcli.engine.weight_formats import WeightFormat, decoder_format, tower_format
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Activation
 
@@ -65,6 +66,8 @@ class EngineConfig:
     """KV blocks; auto is the model's, int8 has a float32 scale per token and head."""
     vision_kv_dtype: KvDtypeName = "auto"
     """KV blocks that hold image tokens alone; auto is `kv_dtype`."""
+    quantize: tuple[str, ...] = ()
+    """Modes of `--quantize`: matrices that are held in fewer bits than `dtype` has."""
     vision_kv_bytes: int | None = None
     """Share of the KV pool for blocks of image tokens, where these have a format of their own and
     so a pool of their own; None for half."""
@@ -139,6 +142,8 @@ class TextConfig:
     """Whether what attention and MLP give is normalised before it is added as well."""
     has_fused_gate_up: bool = False
     """Whether the checkpoint has the gate and the up projection as one tensor."""
+    weights: WeightFormat | None = None
+    """Of the matrices in the layers; None for the model's dtype."""
 
     @property
     def rotary_dim(self) -> int:
@@ -194,6 +199,8 @@ class VisionConfig:
     """Whether each head of queries and keys is normalised before it is rotated."""
     is_gated: bool = False
     """Whether the MLP is gated, as in the decoder; its activation is silu then."""
+    weights: WeightFormat | None = None
+    """Of the matrices in the blocks; None for the model's dtype."""
     window_cells: int = 0
     """Side of the windows within which patches attend, in merged cells; 0 for none."""
     full_attention_layers: tuple[int, ...] = ()
@@ -300,6 +307,23 @@ class ModelConfig:
     """None where there is no draft head, or one of slots."""
     unread_weights: tuple[str, ...] = ()
     """Beginnings of the names of tensors that a checkpoint may hold beyond those of the model."""
+
+    def quantised(self, modes: Sequence[str]) -> "ModelConfig":
+        """The same model with matrices in the formats that these modes of `--quantize` stand for.
+
+        Raises:
+            ModelError: the checkpoint is quantised already.
+        """
+        vision = replace(self.vision, weights=tower_format(modes))
+        stored = decoder_format(modes)
+        if stored is None:
+            return replace(self, vision=vision)
+        if self.text.weights is not None:
+            raise ModelError(
+                f"the checkpoint is quantised already ({self.text.weights.kind})",
+                remedy=f"leave out --quantize {stored.kind}",
+            )
+        return replace(self, text=replace(self.text, weights=stored), vision=vision)
 
     @property
     def uses_mrope(self) -> bool:

@@ -12,8 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vlmcli.engine.awq import awq_tensors
+from vlmcli.engine.weight_formats import WeightFormat
 from vlmcli.kernels import Activation, Ops
-from vlmcli.kernels.linear import gated_linear, linear, linear_add
+from vlmcli.kernels.linear import Weight, gated_linear, linear, linear_add
+from vlmcli.kernels.quantised import GroupedInt4Weight, Int8Weight, QuantisedWeight
 
 Fill = Callable[[Tensor], None]
 
@@ -24,6 +27,8 @@ class WeightSlot:
 
     shape: tuple[int, ...]
     fill: Fill
+    is_packed: bool = False
+    """Whether it is int32 with several numbers in each, and not floating point."""
 
 
 def iter_slots(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, WeightSlot]]:
@@ -49,6 +54,15 @@ def copy_slot(target: Tensor, row_order: Tensor | None = None) -> WeightSlot:
     return WeightSlot(tuple(target.shape), fill)
 
 
+def make_weight(out_features: int, in_features: int, stored: WeightFormat | None) -> Weight:
+    """Unwritten memory for a matrix [out, in]; None is torch's default dtype."""
+    if stored is None:
+        return parameter(out_features, in_features)
+    if stored.is_packed:
+        return GroupedInt4Weight(out_features, in_features, stored.group_size)
+    return Int8Weight(out_features, in_features, rounds_inputs=stored.kind == "w8a8")
+
+
 class Layer(nn.Module):
     """A module that owns weights. By default its parameters' names are the checkpoint's."""
 
@@ -58,13 +72,40 @@ class Layer(nn.Module):
             yield f"{name}.{suffix}", copy_slot(value)
 
 
-class Linear(Layer):
-    """x · Wᵀ + b: [..., in] to [..., out]."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One checkpoint tensor within a packed projection."""
 
-    def __init__(self, in_features: int, out_features: int, *, bias: bool = True) -> None:
+    name: str
+    size: int
+    row_order: Tensor | None = None
+
+
+def quantising_slot(weight: QuantisedWeight, start: int, part: Part) -> WeightSlot:
+    """A slot that quantises a matrix into rows of `weight`."""
+
+    def fill(value: Tensor) -> None:
+        weight.fill(start, value if part.row_order is None else value[part.row_order])
+
+    return WeightSlot((part.size, weight.in_features), fill)
+
+
+class Linear(Layer):
+    """x · Wᵀ + b: [..., in] to [..., out]; the matrix is held as `stored` says."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        stored: WeightFormat | None = None,
+    ) -> None:
         super().__init__()
-        self.weight = parameter(out_features, in_features)
+        self.weight: Weight = make_weight(out_features, in_features, stored)
         self.bias = parameter(out_features) if bias else None
+        self.out_features = out_features
+        self.is_packed = stored is not None and stored.kind == "awq"
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the projection."""
@@ -78,14 +119,24 @@ class Linear(Layer):
         """`residual + self(x)` for matrices, which may overwrite the residual."""
         return linear_add(residual, x, self.weight, self.bias)
 
+    def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        """The matrix and the bias."""
+        yield from self.part_slots(name, 0, Part("", self.out_features))
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One checkpoint tensor within a packed projection."""
-
-    name: str
-    size: int
-    row_order: Tensor | None = None
+    def part_slots(self, name: str, start: int, part: Part) -> Iterator[tuple[str, WeightSlot]]:
+        """The checkpoint tensors of the rows that `part` has from `start` on."""
+        if isinstance(self.weight, Tensor):
+            rows = self.weight[start : start + part.size]
+            yield f"{name}.weight", copy_slot(rows, part.row_order)
+        elif self.is_packed and isinstance(self.weight, GroupedInt4Weight):
+            for found in awq_tensors(self.weight, start, part.size, part.row_order):
+                suffix, shape, is_packed, fill = found
+                yield f"{name}.{suffix}", WeightSlot(shape, fill, is_packed)
+        else:
+            yield f"{name}.weight", quantising_slot(self.weight, start, part)
+        if self.bias is not None:
+            rows = self.bias[start : start + part.size]
+            yield f"{name}.bias", copy_slot(rows, part.row_order)
 
 
 class PackedLinear(Linear):
@@ -94,8 +145,15 @@ class PackedLinear(Linear):
     The parts lie one behind the other in the output. The checkpoint names them separately.
     """
 
-    def __init__(self, in_features: int, parts: Sequence[Part], *, bias: bool) -> None:
-        super().__init__(in_features, sum(part.size for part in parts), bias=bias)
+    def __init__(
+        self,
+        in_features: int,
+        parts: Sequence[Part],
+        *,
+        bias: bool,
+        stored: WeightFormat | None = None,
+    ) -> None:
+        super().__init__(in_features, sum(part.size for part in parts), bias=bias, stored=stored)
         self.parts = tuple(parts)
 
     def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
@@ -103,9 +161,7 @@ class PackedLinear(Linear):
         stem, _, _ = name.rpartition(".")
         start = 0
         for part in self.parts:
-            for suffix, value in self.named_parameters(recurse=False):
-                rows = value[start : start + part.size]
-                yield f"{stem}.{part.name}.{suffix}", copy_slot(rows, part.row_order)
+            yield from self.part_slots(f"{stem}.{part.name}", start, part)
             start += part.size
 
 
@@ -121,14 +177,17 @@ class GatedMLP(nn.Module):
         bias: bool,
         fused: bool = False,
         out_size: int | None = None,
+        stored: WeightFormat | None = None,
     ) -> None:
         super().__init__()
         self.ops = ops
         parts = [Part("gate_proj", intermediate_size), Part("up_proj", intermediate_size)]
         if fused:
             parts = [Part("gate_up_proj", 2 * intermediate_size)]
-        self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias)
-        self.down_proj = Linear(intermediate_size, out_size or hidden_size, bias=bias)
+        self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias, stored=stored)
+        self.down_proj = Linear(
+            intermediate_size, out_size or hidden_size, bias=bias, stored=stored
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, hidden] to [N, out]."""

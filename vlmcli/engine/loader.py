@@ -20,11 +20,14 @@ from vlmcli.engine.config import DtypeName, KvDtypeName, ModelConfig, read_json
 from vlmcli.engine.layers import WeightSlot, iter_slots
 from vlmcli.engine.models.draft_head import CtcHead, DraftHead, SlotHead, parse_draft_head
 from vlmcli.engine.models.registry import Model, find_family
+from vlmcli.engine.weight_formats import checkpoint_format
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops, load_ops
 
 _FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of a number by the format's name of its type."""
+_PACKED = {"I32": 4}
+"""The same for tensors with several numbers in one."""
 _BATCH_BYTES = 64 << 20
 """Tensors that are read before their file is closed and mapped anew: pages of a mapped file count
 as resident memory, and a file as large as the model must not stand beside the model."""
@@ -45,20 +48,25 @@ class _Entry:
     @property
     def num_bytes(self) -> int:
         """Size in the file."""
-        return math.prod(self.shape) * _FLOATS.get(self.dtype, 8)
+        return math.prod(self.shape) * (_FLOATS | _PACKED).get(self.dtype, 8)
 
 
 def read_model_config(path: Path) -> ModelConfig:
     """The typed config of a checkpoint directory.
 
     Raises:
-        ModelError: a file is missing or broken, or the model type has no native family.
+        ModelError: a file is missing or broken, the model type has no native family, or the weights
+            are quantised in a way that is not AWQ's.
     """
     raw = read_json(path / "config.json")
     family = find_family(str(raw.get("model_type", "")))
+    stored = checkpoint_format(raw)
     config = family.parse_config(raw, _read_processor(path))
     return replace(
-        config, eos_token_ids=_eos_token_ids(path, raw), draft_head=parse_draft_head(raw)
+        config,
+        text=replace(config.text, weights=stored),
+        eos_token_ids=_eos_token_ids(path, raw),
+        draft_head=parse_draft_head(raw),
     )
 
 
@@ -235,7 +243,7 @@ def _match(
         raise ModelError(
             f"weights in {files[0].parent} do not match config.json: {'; '.join(problems)}"
         )
-    _check_floats(entries)
+    _check_dtypes(entries, slots)
     return entries
 
 
@@ -268,10 +276,15 @@ def _scan(files: Iterable[Path], canonical_name: Callable[[str], str | None]) ->
     return entries
 
 
-def _check_floats(entries: Mapping[str, _Entry]) -> None:
-    packed = [f"{name} ({e.dtype})" for name, e in entries.items() if e.dtype not in _FLOATS]
-    if packed:
-        raise ModelError(f"quantised weights are not supported: {_listed(packed)}")
+def _check_dtypes(entries: Mapping[str, _Entry], slots: Mapping[str, WeightSlot]) -> None:
+    packed = {name for name, slot in slots.items() if slot.is_packed}
+    others = [
+        f"{name} ({entry.dtype})"
+        for name, entry in entries.items()
+        if entry.dtype not in (_PACKED if name in packed else _FLOATS)
+    ]
+    if others:
+        raise ModelError(f"weights of a number format that is not supported: {_listed(others)}")
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class ModelRunner:
         if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
         device = torch.device(config.device)
-        model_config = read_model_config(path)
+        model_config = read_model_config(path).quantised(config.quantize)
         dtype = resolve_dtype(config.dtype, model_config, device)
         if device.type == "cuda":
             # Triton launches its kernels on the current device, wherever the tensors are.

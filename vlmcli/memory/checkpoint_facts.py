@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from vlmcli.engine.weight_formats import checkpoint_format
 from vlmcli.errors import ModelError
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
 from vlmcli.memory.families import facts_from_config
@@ -60,7 +61,8 @@ def facts_from_directory(path: Path, name: str) -> ModelFacts:
         name: what the plan calls it.
 
     Raises:
-        ModelError: a file is missing or broken, or the family is unknown.
+        ModelError: a file is missing or broken, the family is unknown, or the weights are quantised
+            in a way that is not AWQ's.
     """
     config = _read_json(path / "config.json")
     facts = facts_from_config(name, config, _preprocessor(path))
@@ -74,7 +76,12 @@ def facts_from_directory(path: Path, name: str) -> ModelFacts:
             line_height=int(reading.get("line_height", facts.line_height)),
             max_line_width=int(reading.get("max_line_width", facts.max_line_width)),
         )
+    stored = checkpoint_format(config)
     weights = stored_weights(path)
+    if stored is not None:
+        # Several of its numbers are one in the headers, so that the shapes must do.
+        largest = weights.largest_tensor_bytes if weights else None
+        return replace(facts, stored=stored, largest_tensor_bytes=largest)
     if weights is None:
         return facts
     return replace(

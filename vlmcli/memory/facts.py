@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlmcli.engine.geometry import Measure
+from vlmcli.engine.weight_formats import WeightFormat
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
 
@@ -61,6 +62,18 @@ class DecoderFacts:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
     @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of the products of every layer that can be quantised.
+
+        Experts are not among them: no family that the engine runs has any.
+        """
+        heads, inter = self.num_heads * self.head_dim, self.intermediate_size
+        attention = ((self.qkv_size, self.hidden_size), (self.hidden_size, heads))
+        mlp = ((2 * inter, self.hidden_size), (self.hidden_size, inter))
+        dense = self.num_layers if self.mixture is None else self.mixture.num_dense_layers
+        return self.num_layers * attention + dense * mlp
+
+    @property
     def num_parameters(self) -> int:
         """All parameters, embedding and head included."""
         hidden, attention = self.hidden_size, self.num_heads * self.head_dim
@@ -101,6 +114,14 @@ class TowerFacts:
     """Parameters of a layer beyond attention, MLP and two norms."""
     extra: int = 0
     """Parameters outside the layers: patch and position embedding, last norm."""
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of the products of every block."""
+        hidden, inter = self.hidden_size, self.intermediate_size
+        attention = ((3 * hidden, hidden), (hidden, hidden))
+        mlp = (((2 if self.is_gated else 1) * inter, hidden), (hidden, inter))
+        return self.num_layers * (attention + mlp)
 
     @property
     def num_parameters(self) -> int:
@@ -150,6 +171,8 @@ class ModelFacts:
     reads: Literal["page", "lines"] = "page"
     line_height: int = 28
     max_line_width: int = 1120
+    stored: WeightFormat | None = None
+    """Of the decoder's matrices in the checkpoint; None for `dtype`."""
     unverified: tuple[str, ...] = ()
     """Values for which no published source was at hand."""
     stored_parameters: int | None = None

@@ -54,6 +54,7 @@ class PlanRequest:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     vision_kv_dtype: str = "auto"
+    quantize: tuple[str, ...] = ()
     vision_cache: int | None = None
     pages_in_flight: int | None = None
     jobs: int | None = None
@@ -131,6 +132,7 @@ def make_planner(
         dtype=request.dtype,
         kv_dtype=request.kv_dtype,
         vision_kv_dtype=request.vision_kv_dtype,
+        quantize=request.quantize,
         max_tokens=request.max_tokens,
         question_tokens=_question_tokens(request),
         vision_cache=request.vision_cache,
@@ -239,6 +241,7 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
         "--dtype": None if request.dtype == "auto" else request.dtype,
         "--kv-dtype": None if request.kv_dtype == "auto" else request.kv_dtype,
         "--vision-kv-dtype": None if request.vision_kv_dtype == "auto" else request.vision_kv_dtype,
+        "--quantize": ",".join(request.quantize) or None,
         "--vision-cache": None if request.vision_cache is None else _size(request.vision_cache),
         "--jobs": request.jobs,
     }

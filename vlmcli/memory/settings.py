@@ -81,6 +81,8 @@ class PlanSettings:
     """auto: as `dtype`; int8 stores a byte per number and a scale per token and head."""
     vision_kv_dtype: str = "auto"
     """auto: as `kv_dtype`."""
+    quantize: tuple[str, ...] = ()
+    """Modes of `--quantize`."""
     max_tokens: int | None = None
     """Output tokens of a page (or line); None for what a page usually has."""
     question_tokens: int = 0

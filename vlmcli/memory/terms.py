@@ -14,6 +14,7 @@ from vlmcli.memory.demand import Demand, Job
 from vlmcli.memory.foreign import foreign_terms
 from vlmcli.memory.graphs import graph_pool
 from vlmcli.memory.loads import Load, loads
+from vlmcli.memory.quantised import held_bytes
 from vlmcli.memory.settings import (
     LINE_READER_BYTES,
     SWAP_BYTES,
@@ -173,7 +174,7 @@ def model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
         return foreign_terms(facts, patches, dtype, settings.device, weigh)
     pools = pools_for(job, load)
     return {
-        "weights": estimate.weights(facts.num_parameters, dtype),
+        "weights": held_bytes(facts, settings.quantize, dtype),
         "runtime_context": estimate.runtime_context(settings.device, weigh),
         "graph_pool": graph_pool(job, load.sequences),
         "activations": _activations(job, load, read, dtype),

@@ -4,7 +4,7 @@ from typing import Literal, cast
 
 from vlmcli.engine.config import DtypeName, EngineConfig, KvDtypeName
 from vlmcli.memory.settings import Budgets
-from vlmcli.options import OcrOptions, draft_sources
+from vlmcli.options import OcrOptions, draft_sources, parse_quantisations
 from vlmcli.processors import default_threads
 
 
@@ -32,6 +32,7 @@ def engine_config(
         dtype=cast(DtypeName, options.dtype),
         kv_dtype=cast(KvDtypeName, options.kv_dtype),
         vision_kv_dtype=cast(KvDtypeName, options.vision_kv_dtype),
+        quantize=parse_quantisations(options.quantize),
         # Without reuse everything is computed anew: what a run with it is compared with.
         enable_encoder_cache=options.reuse != "off",
         enable_prefix_caching=options.reuse != "off",

@@ -105,8 +105,14 @@ class Attention(nn.Module):
                 Part("v_proj", kv_size),
             ),
             bias=config.qkv_bias,
+            stored=config.weights,
         )
-        self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
+        self.o_proj = Linear(
+            config.num_heads * config.head_dim,
+            config.hidden_size,
+            bias=False,
+            stored=config.weights,
+        )
         self.q_norm = self.k_norm = None
         if config.qk_norm:
             eps = config.rms_norm_eps
@@ -146,6 +152,7 @@ class DecoderLayer(nn.Module):
             ops,
             bias=False,
             fused=config.has_fused_gate_up,
+            stored=config.weights,
         )
         self.post_self_attn_layernorm = self.post_mlp_layernorm = None
         if config.has_sandwich_norm:

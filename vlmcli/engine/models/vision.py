@@ -108,8 +108,10 @@ class VisionAttention(nn.Module):
             values = torch.arange(2 * size, 3 * size, device="cpu")
             order = None if heads is None else torch.cat((heads, heads + size, values))
             parts = (Part("qkv", 3 * size, order),)
-        self.qkv = PackedLinear(size, parts, bias=has_bias and config.has_qkv_bias)
-        self.proj = Linear(size, size, bias=has_bias)
+        self.qkv = PackedLinear(
+            size, parts, bias=has_bias and config.has_qkv_bias, stored=config.weights
+        )
+        self.proj = Linear(size, size, bias=has_bias, stored=config.weights)
         self.q_norm: HeadNorm | VisionRMSNorm | None = None
         self.k_norm: HeadNorm | VisionRMSNorm | None = None
         if config.qk_norm:
@@ -136,8 +138,9 @@ class VisionMLP(nn.Module):
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
         self.activation = config.activation
-        self.fc1 = Linear(config.hidden_size, config.intermediate_size)
-        self.fc2 = Linear(config.intermediate_size, config.hidden_size)
+        hidden, inter = config.hidden_size, config.intermediate_size
+        self.fc1 = Linear(hidden, inter, stored=config.weights)
+        self.fc2 = Linear(inter, hidden, stored=config.weights)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, hidden] to [N, hidden]."""
@@ -180,7 +183,13 @@ class VisionBlock(nn.Module):
         self.attn = VisionAttention(config, ops, adjacent=adjacent)
         self.norm2 = vision_norm(config, ops)
         self.mlp = (
-            GatedMLP(config.hidden_size, config.intermediate_size, ops, bias=config.has_block_bias)
+            GatedMLP(
+                config.hidden_size,
+                config.intermediate_size,
+                ops,
+                bias=config.has_block_bias,
+                stored=config.weights,
+            )
             if config.is_gated
             else VisionMLP(config)
         )
