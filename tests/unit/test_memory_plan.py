@@ -14,6 +14,7 @@ from vlmcli.memory.estimate import kv_bytes_per_token
 from vlmcli.memory.plan import plan_job
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import PlanSettings, nearest_rank
+from vlmcli.memory.terms import peak, useful_loads
 from vlmcli.options import parse_size
 
 GIB = 1 << 30
@@ -226,3 +227,13 @@ def test_image_blocks_of_their_own_format_find_room_wherever_the_image_begins(
         assert -(-demand.most_positions // size) - whole <= num_text
     same = replace(settings, kv_dtype="int8", vision_kv_dtype="auto")
     assert plan_job(pages, facts, same, 1 << 60).budgets.vision_kv_bytes == 0
+
+
+@given(pages, facts, settings)
+def test_loads_take_more_one_after_the_other(some, facts, settings) -> None:
+    """Waiting in turn had a margin of more than what a small page takes that is drawn meanwhile."""
+    job = measure_pages(some, facts, replace(settings, device="cpu"))
+    peaks = [peak(job, load) for load in useful_loads(job)]
+    assert peaks == sorted(peaks)
+    smallest = measure_pages([Page(1, 40, 40)], facts, replace(settings, device="cpu"))
+    assert peak(smallest, useful_loads(smallest)[0]) <= peak(smallest, useful_loads(smallest)[-1])

@@ -30,7 +30,7 @@ _POOLS = ("kv", "vision_cache")
 
 def largest_that_fits(job: Job, cap_bytes: int) -> Load:
     """The most demanding load that stays under the cap; the least one if none does."""
-    choices = loads(job)
+    choices = useful_loads(job)
     low, high = 0, len(choices) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -50,7 +50,21 @@ def floor_bytes(job: Job) -> int:
 
 def least_bytes(job: Job) -> int:
     """The least that the job takes with its settings."""
-    return peak(job, loads(job)[0])
+    return peak(job, useful_loads(job)[0])
+
+
+def useful_loads(job: Job) -> list[Load]:
+    """The loads in the order of what they take: those that wait in turn have to save something.
+
+    With small pages the margin for taking turns is more than what a page drawn meanwhile takes.
+    """
+    choices = loads(job)
+    alone = [load for load in choices if not load.overlap]
+    others = choices[len(alone) :]
+    if not alone or not others or peak(job, alone[-1]) < peak(job, others[0]):
+        return choices
+    bar = peak(job, others[0])
+    return [*(load for load in alone if peak(job, load) < bar), *others]
 
 
 def peak(job: Job, load: Load) -> int:
