@@ -37,18 +37,20 @@ LAW: dict[str, set[str]] = {
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
+    "chat": {*PLAIN, "documents"},
     "readers": {
-        *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
+        *(*PLAIN, "processors", "reading", "chat", "checkpoint", "loops"),
         *("engine", "documents", "memory"),
     },
     "nano": set(),
     "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
+    "serve": {*PLAIN, *PARTS, "chat", "pipeline", "readers"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
-        *("hub", "catalogue", "evaluation"),
+        *("hub", "catalogue", "evaluation", "serve"),
     },
     "api": {*PLAIN, "pipeline", "report"},
     "__main__": {"cli"},
@@ -74,6 +76,10 @@ THIRD_PARTY = {
     "pymupdf": {"documents", "outputs", "bench"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "fastapi": {"serve"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
 }
 """Library → the only components that may import it, at any place in a file."""
 

@@ -20,6 +20,7 @@ from vlmcli.cli.doctor import doctor
 from vlmcli.cli.evaluate import evaluate
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
+from vlmcli.cli.serve import serve
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
 from vlmcli.version import __version__
@@ -68,6 +69,7 @@ app = typer.Typer(
 app.command("ocr", epilog=EXIT_CODES)(ocr)
 app.command("ask", epilog=EXIT_CODES)(ask)
 app.command("plan", epilog=EXIT_CODES)(plan)
+app.command("serve", epilog=EXIT_CODES)(serve)
 app.command("eval")(evaluate)
 app.command("doctor")(doctor)
 app.add_typer(bench.app, name="bench")

@@ -14,13 +14,17 @@ from vlmcli.results import ErrorInfo, Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareSpec:
-    """What the reader reads: pages, or lines `line_height` high and no wider than the maximum."""
+    """What the reader reads: pages, or lines `line_height` high and no wider than the maximum.
+
+    Blank pages are answered without it, unless `skips_blank` is off.
+    """
 
     render: RenderSpec
     text_layer: TextLayerMode
     reads: Literal["lines", "page"]
     line_height: int
     max_line_width: int
+    skips_blank: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,21 +185,10 @@ def page_requests(
         PageError: the model cannot take a picture of this size.
     """
     config = engine.model_config
-    processor, merge = config.processor, config.vision.merge_size
-    height, width = picture.shape[:2]
-    family = find_family(config.model_type)
-    geometry = family.geometry(width, height, processor)
-    pixels = resize(picture, geometry.width, geometry.height, processor.resample)
-    frames, rows, columns = geometry.grid_thw
-    before = engine.encode(family.chat.before)
-    image = ImageInput(pixels=pixels, mm_hash=picture_digest(pixels))
-    placeholder = PlaceholderRange(
-        offset=len(before),
-        length=geometry.num_tokens,
-        grid=(frames, rows // merge, columns // merge),
-    )
+    before = engine.encode(find_family(config.model_type).chat.before)
+    image, placeholder = page_image(engine, picture, offset=len(before))
     for ending in endings:
-        prompt = [*before, *[config.image_token_id] * geometry.num_tokens, *ending]
+        prompt = [*before, *[config.image_token_id] * placeholder.length, *ending]
         room = config.text.max_position_embeddings - len(prompt)
         yield _PageRequest(
             prompt=prompt,
@@ -208,6 +197,33 @@ def page_requests(
             max_tokens=max(1, min(max_tokens, room)),
             drafts=drafts,
         )
+
+
+def page_image(
+    engine: Engine, picture: Pixels, *, offset: int
+) -> tuple[ImageInput, PlaceholderRange]:
+    """A picture as the model wants it, and its place in a prompt.
+
+    Args:
+        engine: the model.
+        picture: uint8 (H, W, 3) RGB or (H, W) grey.
+        offset: index of its first token.
+
+    Raises:
+        PageError: the model cannot take a picture of this size.
+    """
+    config = engine.model_config
+    processor, merge = config.processor, config.vision.merge_size
+    height, width = picture.shape[:2]
+    geometry = find_family(config.model_type).geometry(width, height, processor)
+    pixels = resize(picture, geometry.width, geometry.height, processor.resample)
+    frames, rows, columns = geometry.grid_thw
+    place = PlaceholderRange(
+        offset=offset,
+        length=geometry.num_tokens,
+        grid=(frames, rows // merge, columns // merge),
+    )
+    return ImageInput(pixels=pixels, mm_hash=picture_digest(pixels)), place
 
 
 class _PageRequest:

@@ -37,10 +37,7 @@ from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
 
-CHAT = (
-    "<|im_start|>system<|im_end|>\n<|im_start|>user\n",
-    "{question}<|im_end|>\n<|im_start|>assistant\n",
-)
+CHAT = ("<|im_start|>system<|im_end|>\n", ("", ""))
 _NAMES = tuple(
     (re.compile(pattern), ours)
     for pattern, ours in (

@@ -50,11 +50,10 @@ from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
 
 CHAT = (
-    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-    "<|im_start|>user\n<|vision_start|>",
-    "<|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n",
+    ("<|vision_start|>", "<|vision_end|>"),
 )
-"""What stands before and behind the tokens of a picture in the prompt."""
+"""The family's `registry.ChatFormat`: default system message, marks of a picture."""
 
 
 class PatchMerger(nn.Module):

@@ -21,7 +21,7 @@ from vlmcli.errors import ModelError
 __all__ = ["CHAT", "Qwen3VL", "canonical_name", "geometry", "parse_config"]
 
 Qwen3VL = Qwen2VL
-CHAT = ("<|im_start|>user\n<|vision_start|>", qwen2_vl.CHAT[1])
+CHAT = ("", qwen2_vl.CHAT[1])
 _RENAMED = (
     (re.compile(r"(visual\.blocks\.\d+\.mlp\.)linear_fc"), r"\1fc"),
     (re.compile(r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)norm\."), r"\1ln_q."),

@@ -7,7 +7,7 @@ for, so that listing the families costs no torch.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from vlmcli.engine.config import ModelConfig, ProcessorConfig
 from vlmcli.engine.geometry import ImageGeometry
@@ -38,11 +38,33 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """A family's own format of one question about one picture: what stands around its tokens."""
+    """A family's own format of a conversation: turns as in ChatML, pictures between their marks.
 
-    before: str
-    after: str
-    """Holds `{question}`."""
+    Attributes:
+        system: what stands at the beginning where no system message is given.
+        picture: what stands before and behind the tokens of a picture.
+    """
+
+    CLOSING: ClassVar[str] = "<|im_end|>\n"
+    """The end of a turn."""
+
+    system: str
+    picture: tuple[str, str]
+
+    @property
+    def before(self) -> str:
+        """What stands before the tokens of one picture about which one question is asked."""
+        return self.system + self.opening("user") + self.picture[0]
+
+    @property
+    def after(self) -> str:
+        """What stands behind them; holds `{question}`."""
+        return self.picture[1] + "{question}" + self.CLOSING + self.opening("assistant")
+
+    @staticmethod
+    def opening(role: str) -> str:
+        """The beginning of a turn of `system`, `user` or `assistant`."""
+        return f"<|im_start|>{role}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
