@@ -112,10 +112,6 @@ class _Routes:
             raise
 
     def _open(self, request: Request) -> Exchange:
-        length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._options.max_body:
-            message = f"the body is larger than {self._options.max_body} bytes"
-            raise ApiError(413, message, code="too_large")
         key = next(self._numbers)
         return Exchange(
             request,

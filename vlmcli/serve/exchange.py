@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import BinaryIO
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -23,6 +24,8 @@ from vlmcli.serve.protocol import ChatRequest
 _MOST_WAIT = 60
 _BODY_SECONDS = 300.0
 _USUAL_SECONDS = 2.0
+_PATIENCE = 4
+"""Bodies are read up to so many times the size that is taken."""
 
 
 class Seats:
@@ -110,19 +113,31 @@ class Exchange:
             ApiError: 413, it is too long; 408, it took too long.
             ClientDisconnect: the client has gone.
         """
-        path, size = self.folder / "body", 0
+        path = self.folder / "body"
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 with path.open("wb") as file:
-                    async for piece in self._request.stream():
-                        size += len(piece)
-                        if size > max_bytes:
-                            message = f"the body is larger than {max_bytes} bytes"
-                            raise ApiError(413, message, code="too_large")
-                        file.write(piece)
+                    size = await self._copy_body(file, max_bytes)
         except TimeoutError as error:
             raise ApiError(408, "the body did not come in time", code="timeout") from error
+        if size > max_bytes:
+            raise ApiError(413, f"the body is larger than {max_bytes} bytes", code="too_large")
         return path
+
+    async def _copy_body(self, file: BinaryIO, max_bytes: int) -> int:
+        """Write the body to a file, no more of it than is taken; its size as far as it was read.
+
+        A body that is too long is read for a while all the same: a client that is cut off while it
+        sends sees a broken connection and no answer.
+        """
+        size = 0
+        async for piece in self._request.stream():
+            size += len(piece)
+            if size <= max_bytes:
+                file.write(piece)
+            elif size > _PATIENCE * max_bytes:
+                break
+        return size
 
     def submit(self, asked: ChatRequest, pictures: tuple[Path, ...]) -> None:
         """Hand the request to the backend."""

@@ -170,7 +170,7 @@ def _turn(number: int, message: Any, pictures: list[str]) -> Turn:
     if not isinstance(message, dict):
         raise bad_request(f"{place} must be an object", param=place)
     _refuse_keys(message, {"role", "content", "name"}, place)
-    role = _ROLES.get(message.get("role", ""))
+    role = _ROLES.get(str(message.get("role")))
     if role is None:
         raise bad_request(f"{place}.role must be one of {', '.join(_ROLES)}", param=f"{place}.role")
     content = message.get("content")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MORE_CONNECTIONS = 64
 """Beyond the requests in work: of clients that are told to come back, and of who looks."""
+_BACKLOG = 128
 _AFTER_DRAIN = 5
 """Seconds that uvicorn waits longer than we do: by then every request has its answer."""
 
@@ -94,6 +95,7 @@ class Service:
             )
         )
         self._backend.start()
+        self._socket.listen(_BACKLOG)
 
     @property
     def url(self) -> str:
