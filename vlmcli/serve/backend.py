@@ -23,9 +23,11 @@ from vlmcli.memory.guard import MemoryGuard, Watched
 from vlmcli.reading import OutOfMemoryError
 from vlmcli.serve.faults import BusyError
 from vlmcli.serve.work import Listener, Work, drawn
-from vlmcli.workers import OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
+from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
 
 _DRAWING_SECONDS = 120.0
+_MAY_PASS = ("died", "memory")
+"""Failures of a task that another try may not have."""
 _PATIENCE = 0.02
 """Seconds to wait for a page worker where there is nothing else to do."""
 _SNAPSHOT_SECONDS = 0.5
@@ -69,6 +71,8 @@ class Backend:
         """Chats in the order of their arrival."""
         self._places: dict[int, tuple[int, int]] = {}
         """Chat and picture of every task of the workers, by its number."""
+        self._again: set[int] = set()
+        """Tasks that were handed out a second time."""
         self._num_tasks = 0
         self._is_ready = threading.Event()
         self._deadline = float("inf")
@@ -225,8 +229,16 @@ class Backend:
 
     def _take_outcome(self, task: Task, outcome: Outcome) -> None:
         number = task.number if isinstance(task, OpenTask) else task.serial
-        key, index = self._places.pop(number)
+        key, index = self._places[number]
         work = self._works.get(key)
+        is_first = number not in self._again
+        if work and is_first and isinstance(outcome, Failure) and outcome.kind in _MAY_PASS:
+            # A neighbour in the same process may have been at fault.
+            self._again.add(number)
+            self._pool.submit(task)
+            return
+        del self._places[number]
+        self._again.discard(number)
         if work is None:
             return
         try:
