@@ -98,14 +98,15 @@ def read_record(
     failed = reading.status != "ok"
     lines: tuple[Line, ...] = ()
     text = reading.text
-    if crops and reading.status != "error":
+    is_empty = reading.status in ("error", "timeout")
+    if crops and not is_empty:
         lines, text = _join_crops(crops, reading.crops)
     return PageRecord(
         document=identity.document,
         page=identity.page,
         pages=identity.pages,
         status=reading.status,
-        text="" if reading.status == "error" else text,
+        text="" if is_empty else text,
         source="model",
         model=model,
         width=page.width,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
-from vlmcli.checkpoint import Checkpoint, LineSpec, find_checkpoint
+from vlmcli.checkpoint import Checkpoint, LineSpec, ReadingModel, find_checkpoint
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources
@@ -29,6 +29,8 @@ from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
+from vlmcli.remote import load_remote, num_pages_at_once
+from vlmcli.remote.server import Server, find_server, require_consistent
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
@@ -86,18 +88,18 @@ def run_ocr(
     started = time.monotonic()
     if options.pages is not None:
         parse_ranges(options.pages)
-    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model)
+    model = find_model(options)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         sources = _all_sources(found)
         if sink is not None:
-            run = _run(options, sources, sink, None, checkpoint, make_reader, reporter)
+            run = _run(options, sources, sink, None, model, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
             named = [(source.name, source.path) for source in sources]
             plan = plan_outputs(options, named)
-            with _journal(plan, options, named, checkpoint) as journal:
+            with _journal(plan, options, named, model) as journal:
                 outputs = RecordSink(plan, stdout)
-                run = _run(options, sources, outputs, journal, checkpoint, make_reader, reporter)
+                run = _run(options, sources, outputs, journal, model, make_reader, reporter)
         tally, stats = run
     summary = _summary(tally, len(sources), time.monotonic() - started)
     if options.stats is not None:
@@ -117,16 +119,16 @@ def _journal(
     plan: OutputPlan,
     options: OcrOptions,
     named: list[tuple[str, Path]],
-    checkpoint: Checkpoint | None,
+    model: ReadingModel | None,
 ) -> Iterator[Journal | None]:
     """The job's journal, removed when the job is done and kept when it is not."""
     if plan.journal_path is None:
         yield None
         return
-    model = checkpoint.label if checkpoint else None
+    identity = model.identity if model else None
     journal = Journal.open(
         plan.journal_path,
-        fingerprint=job_fingerprint(options, named, model=model),
+        fingerprint=job_fingerprint(options, named, model=identity),
         resume=options.resume,
         overwrite=options.overwrite,
     )
@@ -143,7 +145,7 @@ def _run(
     sources: list[Source],
     sink: Sink,
     journal: Journal | None,
-    checkpoint: Checkpoint | None,
+    model: Checkpoint | Server | None,
     make_reader: MakeReader | None,
     reporter: Reporter,
 ) -> tuple[Tally, dict[str, float]]:
@@ -160,17 +162,19 @@ def _run(
             sink.write(with_answers(record, options.question))
 
     def load_reader(budgets: Budgets) -> Reader:
-        assert checkpoint is not None, "a page asked for a model in a job without one"
-        return (make_reader or _own_reader)(checkpoint, options, budgets)
+        assert model is not None, "a page asked for a model in a job without one"
+        if isinstance(model, Server):
+            return load_remote(model, options)
+        return (make_reader or _own_reader)(model, options, budgets)
 
     job = OcrJob(
         options,
         sources,
-        spec=prepare_spec(options, checkpoint),
-        gate=_memory_gate(options, checkpoint),
+        spec=prepare_spec(options, model),
+        gate=_memory_gate(options, model),
         make_reader=load_reader,
-        model=checkpoint.label if checkpoint else "",
-        recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
+        model=model.label if model else "",
+        recipe=partial(job_recipe, options, model) if model else None,
         done=journal.done if journal is not None else {},
         on_record=record_done,
         on_next=record_next,
@@ -188,20 +192,38 @@ def _run(
     return job.tally, meter.stats | engine
 
 
-def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
+def find_model(options: OcrOptions) -> Checkpoint | Server | None:
+    """What reads the job's pages; None where no page can need it.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ModelError: there is no such model, here or on the server.
+        UnreachableError: there is no such server.
+    """
+    require_consistent(options)
+    if options.text_layer == "only":
+        return None
+    return find_checkpoint(options.model) if options.server is None else find_server(options)
+
+
+def prepare_spec(options: OcrOptions, model: ReadingModel | None) -> PrepareSpec:
     """What the page workers are to do for this job."""
-    line = checkpoint.line if checkpoint else _NO_LINES
+    line = model.line if model else _NO_LINES
     return PrepareSpec(
         render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
         text_layer=options.text_layer,
-        reads=checkpoint.reads if checkpoint else "lines",
+        reads=model.reads if model else "lines",
         line_height=line.height,
         max_line_width=line.max_width,
     )
 
 
-def _memory_gate(options: OcrOptions, checkpoint: Checkpoint | None) -> MemoryGate:
-    planner = make_planner(PlanRequest.of(options), needs_model=checkpoint is not None)
+def _memory_gate(options: OcrOptions, model: ReadingModel | None) -> MemoryGate:
+    planner = make_planner(
+        PlanRequest.of(options),
+        needs_model=isinstance(model, Checkpoint),
+        remote_pages=num_pages_at_once(options),
+    )
     return MemoryGate(planner, _NEEDS_MODEL[options.text_layer])
 
 

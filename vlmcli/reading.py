@@ -16,7 +16,12 @@ from vlmcli.results import Line, PageAnswer, Seconds, TokenCounts
 if TYPE_CHECKING:
     from vlmcli.documents.lines import LineCrop
 
-ReadStatus = Literal["ok", "looped", "error"]
+ReadStatus = Literal["ok", "looped", "error", "timeout"]
+
+INSTRUCTION = "Read the text of this page. Write it down exactly, in reading order."
+"""What a reader of whole pages is asked."""
+DEFAULT_MAX_TOKENS = 4096
+"""Of its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,9 +138,10 @@ class Repeats:
 
     @property
     def _lends_texts(self) -> bool:
-        """Whether old texts are drafts; the answer to a question is like no page's text."""
+        """Whether old texts are drafts; the answer to a question is like no page's text, and a
+        server takes none."""
         is_wanted = "near-duplicate" in draft_sources(self._options.drafts)
-        return is_wanted and not self._options.question
+        return is_wanted and not (self._options.question or self._options.server)
 
     @property
     def _recent_bytes(self) -> int:

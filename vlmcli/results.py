@@ -65,6 +65,27 @@ class Seconds:
     decode: float = 0.0
 
 
+def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
+    """Sum, field by field."""
+    return TokenCounts(
+        visual=a.visual + b.visual,
+        prompt=a.prompt + b.prompt,
+        output=a.output + b.output,
+        drafted=a.drafted + b.drafted,
+        accepted=a.accepted + b.accepted,
+    )
+
+
+def add_seconds(a: Seconds, b: Seconds) -> Seconds:
+    """Sum, field by field."""
+    return Seconds(
+        render=a.render + b.render,
+        encode=a.encode + b.encode,
+        prefill=a.prefill + b.prefill,
+        decode=a.decode + b.decode,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
     """Why a page failed: a short stable code and a sentence."""

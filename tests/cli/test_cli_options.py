@@ -19,6 +19,10 @@ EVERYTHING = {
     "--output out": ("output", "out"),
     "--format markdown -f jsonl": ("formats", ("markdown", "jsonl")),
     "--model dir/model": ("model", "dir/model"),
+    "--server http://a/v1": ("server", "http://a/v1"),
+    "--server-concurrency 3": ("server_concurrency", 3),
+    "--server-prompt Read!": ("server_prompt", "Read!"),
+    "--server-image jpeg": ("server_image", "jpeg"),
     "--pages 1,3-end": ("pages", "1,3-end"),
     "--password secret": ("password", "secret"),
     "--dpi 300": ("dpi", 300),
@@ -49,7 +53,10 @@ EVERYTHING = {
 }
 
 
-NOT_ASK = {"--format markdown -f jsonl", "--text-layer only", "--reuse exact"}
+NOT_ASK = {
+    *("--format markdown -f jsonl", "--text-layer only", "--reuse exact"),
+    "--server-prompt Read!",
+}
 """Options of `ocr` that make no sense for questions."""
 ASKED = {"text_layer": "ignore", "reuse": "exact"}
 

@@ -42,10 +42,11 @@ LAW: dict[str, set[str]] = {
         *(*PLAIN, "processors", "reading", "chat", "checkpoint", "loops"),
         *("engine", "documents", "memory"),
     },
+    "remote": {*PLAIN, "reading", "checkpoint", "loops"},
     "nano": set(),
     "doctor": PLAIN,
     "evaluation": {*PLAIN, "documents"},
-    "pipeline": {*PLAIN, *PARTS, "readers", "loops", "processors"},
+    "pipeline": {*PLAIN, *PARTS, "readers", "remote", "loops", "processors"},
     "serve": {*PLAIN, *PARTS, "chat", "pipeline", "readers"},
     "bench": {*PLAIN, *PARTS, "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
@@ -76,6 +77,7 @@ THIRD_PARTY = {
     "pymupdf": {"documents", "outputs", "bench"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "httpx2": {"remote"},
     "fastapi": {"serve"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},
@@ -232,6 +234,7 @@ LIGHT = ["vlmcli.__main__", "vlmcli.pipeline", "vlmcli.page_worker", "vlmcli.eng
 def test_torch_is_loaded_only_where_a_model_is(name):
     libraries = {found.split(".")[0] for found in loaded_with(name)}
     assert not libraries & {"torch", "triton", "transformers", "tokenizers", "safetensors"}
+    assert "httpx2" not in libraries
 
 
 def test_the_process_that_holds_the_model_draws_nothing():

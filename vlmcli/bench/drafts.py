@@ -27,7 +27,7 @@ from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.request import Request
 from vlmcli.engine.tokenizer import load_tokenizer
-from vlmcli.readers.pages import INSTRUCTION
+from vlmcli.reading import INSTRUCTION
 
 Say = Callable[[str], None]
 

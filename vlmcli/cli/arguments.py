@@ -16,6 +16,7 @@ from vlmcli.options import (
     Format,
     ProgressMode,
     ReuseMode,
+    ServerImage,
     TextLayerMode,
     draft_sources,
     parse_size,
@@ -24,6 +25,7 @@ from vlmcli.options import (
 _READING = "Reading"
 _MACHINE = "Machine"
 _RUNNING = "Running"
+_SERVER = "Server"
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -100,6 +102,43 @@ Model = Annotated[
         envvar="VLMCLI_MODEL",
         help="Built-in model or directory of a checkpoint.",
         rich_help_panel=_READING,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Have the pages read by an OpenAI-compatible server, as in http://127.0.0.1:8000/v1; "
+        "--model is its name there. Key: VLMCLI_SERVER_API_KEY.",
+        rich_help_panel=_SERVER,
+        show_default=False,
+    ),
+]
+ServerConcurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Pages with the server at a time. Default: 4.",
+        rich_help_panel=_SERVER,
+        show_default=False,
+    ),
+]
+ServerPrompt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="What the server is asked about every page. Default: to write down its text.",
+        rich_help_panel=_SERVER,
+        show_default=False,
+    ),
+]
+ServerImageOption = Annotated[
+    ServerImage,
+    typer.Option(
+        "--server-image",
+        help="How pages are sent: without loss, or smaller.",
+        rich_help_panel=_SERVER,
     ),
 ]
 Pages = Annotated[

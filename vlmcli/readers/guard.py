@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
 from vlmcli.readers.shortage import release_device
-from vlmcli.results import Seconds, TokenCounts
-
-_TEMPERATURE_STEP = 0.3
+from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 Build = Callable[[str, float, int], Request]
 """Makes the request of one attempt from its id, temperature and seed."""
@@ -130,7 +128,7 @@ class Guard:
         if ticket.attempt <= self._retries:
             ticket.attempt += 1
             ticket.checked = 0
-            temperature = _TEMPERATURE_STEP * (ticket.attempt - 1)
+            temperature = temperature_of(ticket.attempt)
             request_id = _request_id(number, ticket.attempt)
             self.engine.add_request(ticket.build(request_id, temperature, ticket.attempt))
             return None
@@ -178,27 +176,6 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
     ticket.seconds = add_seconds(
         ticket.seconds,
         Seconds(encode=seconds.encode, prefill=seconds.prefill, decode=seconds.decode),
-    )
-
-
-def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
-    """Sum, field by field."""
-    return TokenCounts(
-        visual=a.visual + b.visual,
-        prompt=a.prompt + b.prompt,
-        output=a.output + b.output,
-        drafted=a.drafted + b.drafted,
-        accepted=a.accepted + b.accepted,
-    )
-
-
-def add_seconds(a: Seconds, b: Seconds) -> Seconds:
-    """Sum, field by field."""
-    return Seconds(
-        render=a.render + b.render,
-        encode=a.encode + b.encode,
-        prefill=a.prefill + b.prefill,
-        decode=a.decode + b.decode,
     )
 
 

@@ -24,10 +24,10 @@ from vlmcli.engine.request import (
 )
 from vlmcli.errors import PageError
 from vlmcli.readers.drafts import crop_drafts
-from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Answer, Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
-from vlmcli.results import Seconds, TokenCounts
+from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -25,15 +25,18 @@ from vlmcli.engine.request import (
 )
 from vlmcli.errors import PageError, UsageError
 from vlmcli.readers.drafts import page_drafts
-from vlmcli.readers.guard import Answer, Build, Guard, add_seconds, add_tokens
+from vlmcli.readers.guard import Answer, Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
-from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
-from vlmcli.results import PageAnswer, Seconds, TokenCounts
+from vlmcli.reading import (
+    DEFAULT_MAX_TOKENS,
+    INSTRUCTION,
+    OutOfMemoryError,
+    PageJob,
+    PageReading,
+)
+from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
 Pixels = npt.NDArray[np.uint8]
-
-DEFAULT_MAX_TOKENS = 4096
-INSTRUCTION = "Read the text of this page. Write it down exactly, in reading order."
 
 
 class PageReader:
