@@ -13,7 +13,7 @@ Cause = Literal["busy", "unreachable", "server"]
 _FIRST, _LONGEST = 0.5, 30.0
 _LONGEST_ASKED = 120.0
 """Seconds that a server may ask for; longer waits look like a job that hangs."""
-_TRIES = {"busy": 10, "unreachable": 6}
+_TRIES = {"busy": 10, "unreachable": 5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Patience:
     dice: Callable[[], float] = random.random
 
     def num_tries(self, cause: Cause) -> int:
-        """Tries in all: two minutes with a busy server, a quarter of one with nobody there."""
+        """Tries in all: two minutes with a busy server, some seconds with nobody there."""
         return _TRIES.get(cause, 1 + self.retries)
 
     def pause(self, tries: int, asked: float | None) -> float:
