@@ -71,12 +71,15 @@ def serving(folder: Path, *args: str, **more):
 
 
 def start(folder: Path, *args: str, env: dict | None = None) -> subprocess.Popen:
-    """Start a server on any free port."""
+    """Start a server on any free port; what one that is killed leaves behind is in `folder`."""
     cli = RealCli(folder)
+    spool = folder / "spool"
+    spool.mkdir(exist_ok=True)
+    env = {"TMPDIR": str(spool), **(env or {})}
     return subprocess.Popen(
         cli.command("serve", "--port", "0", "--threads", "1", *args, fake=False),
         cwd=folder,
-        env=cli.environment(**(env or {})),
+        env=cli.environment(**env),
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -298,7 +298,11 @@ def test_what_does_not_end_in_time_is_told_so(folder):
     [
         (("--host", "0.0.0.0"), 2, b"--api-key-file"),
         (("--allowed-root", "scan.png"), 2, b"no folder"),
-        (("--max-memory", "500MiB"), 6, b"    vlmcli serve"),
+        (
+            ("--max-memory", "500MiB", "--max-queue", "7", "--max-body", "31MiB"),
+            6,
+            b"    vlmcli serve --port 0 --max-body 32505856 --max-queue 7 --threads 1",
+        ),
         (("--model", "nowhere"), 7, b"model not found"),
         (("--host", "no such host"), 2, b"no such host"),
         (("--api-key-file", "nowhere"), 3, b"no such key file"),

@@ -31,7 +31,7 @@ def url(checkpoint):
             *(sys.executable, "-m", "vlmcli", "serve", "--port", "0", "--threads", "1"),
             *("--model", str(checkpoint), "--max-pixels", "100000", "--max-tokens", "64"),
         ],
-        env=os.environ | {"PYTHONPATH": str(root)},
+        env=os.environ | {"PYTHONPATH": str(root), "TMPDIR": str(checkpoint.parent)},
         stderr=subprocess.PIPE,
     )
     try:

@@ -5,12 +5,14 @@ Nobody knows what will be asked, so the plan is that of a job in which all pictu
 what one page of that size would.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 
 from vlmcli.documents.base import PageHandle, StoredImage
 from vlmcli.memory.gate import MemoryGate
 from vlmcli.memory.remedies import CommandLine
 from vlmcli.memory.request import PlanRequest, make_planner
+from vlmcli.options import OcrOptions
 from vlmcli.serve.settings import ServeOptions
 
 _TEXT_TOKENS = 1024
@@ -37,7 +39,7 @@ def plan_server(options: ServeOptions) -> MemoryGate:
         writer_bytes=_BODY_COPIES * options.max_body,
     )
     command = CommandLine(
-        words=("vlmcli", "serve"),
+        words=("vlmcli", "serve", *_own_words(options)),
         options=planner.command.options,
         accepts=frozenset(f"--{name}" for name in _ACCEPTS),
     )
@@ -45,6 +47,20 @@ def plan_server(options: ServeOptions) -> MemoryGate:
     gate.add(_picture(number, options.job.max_pixels) for number in range(len(_SHAPES)))
     gate.open()
     return gate
+
+
+def _own_words(options: ServeOptions) -> Iterator[str]:
+    """Options that were given and have nothing to do with the plan; the key is left out."""
+    default = ServeOptions(job=OcrOptions(inputs=()))
+    own = [one.name for one in fields(options) if one.name not in ("job", "api_key")]
+    known = [(name, getattr(options, name), getattr(default, name)) for name in own]
+    known += [
+        (name, getattr(options.job, name), getattr(default.job, name))
+        for name in ("threads", "retries")
+    ]
+    for name, value, usual in known:
+        if value != usual:
+            yield from ("--" + name.replace("_", "-"), str(value))
 
 
 def _picture(number: int, pixels: int) -> PageHandle:
