@@ -80,7 +80,8 @@ def parse_piece(raw: str | bytes) -> Piece:
     if data.get("error"):
         return Piece(error=error_text(data))
     text, finish = "", None
-    for choice in data.get("choices") or ():
+    choices = data.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("index", 0) == 0:
             part = choice.get("delta") or choice.get("message") or {}
             found = part.get("content") if isinstance(part, dict) else None
