@@ -20,10 +20,10 @@ from vlmcli.engine.models.prompts import Task
 from vlmcli.engine.tokenizer import is_markup
 from vlmcli.errors import ModelError, PageError
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop
-from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
+from vlmcli.readers.answers import Answer, page_reading
 from vlmcli.readers.one_by_one import IsStopped
 from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
-from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
+from vlmcli.reading import DEFAULT_MAX_TOKENS, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts
 
 _TEMPERATURE_STEP = 0.3
