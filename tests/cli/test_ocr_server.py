@@ -12,6 +12,7 @@ from command_line import ROOT, RealCli, read_records, without_history
 from fake_openai import Asked, Fake, page_text, running, write_pages
 from serving import serving
 
+from vlmcli.engine.models.prompts import prompt_for
 from vlmcli.errors import ExitCode
 
 JOB = ("pages.pdf", "--dpi", "72", "--text-layer", "ignore", "-f", "jsonl")
@@ -94,6 +95,16 @@ def test_what_the_server_is_sent(job, fake):
     assert "Authorization" not in asked.headers
     job.records("--server-image", "jpeg", "--no-cache")
     assert fake.asked[-1].width == 0, "not a PNG"
+
+
+def test_a_task_is_asked_for_in_general_words_and_the_answer_is_without_a_fence(job, fake):
+    job.pages(1)
+    fake.answer = lambda handler, asked: "```markdown\n# A heading\n```"
+    (record,) = job.records("--task", "markdown")
+    (message,) = fake.asked[-1].data["messages"]
+    (words,) = [part["text"] for part in message["content"] if part["type"] == "text"]
+    assert words == prompt_for("", "markdown")
+    assert record["text"] == "# A heading"
 
 
 def test_neither_torch_nor_a_model_is_loaded(job, fake):

@@ -1,7 +1,11 @@
 """Chats with a page-reading checkpoint: the page reader's tokens, in pieces; refusals."""
 
+from contextlib import nullcontext
+
 import pytest
 from asking import QUESTIONS, ask, pictures, write_page_checkpoint
+from tiled_checkpoints import KINDS as TILED
+from tiled_checkpoints import write_tiled_checkpoint
 
 from vlmcli.chat import Chat, PicturePart, Sampling, Turn
 from vlmcli.documents.prepared import PreparedPage
@@ -9,8 +13,10 @@ from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.chatml import ChatML
 from vlmcli.engine.models.registry import find_family, native_families
+from vlmcli.engine.request import Request
 from vlmcli.errors import PageError, UsageError
 from vlmcli.readers.chat import ChatReader, cut_at, held_back
+from vlmcli.readers.pages import page_requests, prompt_ending
 
 TOKENS = 12
 
@@ -86,6 +92,49 @@ def test_the_format_of_one_question_is_what_the_turns_add_up_to(family):
         if form is not None:
             parts = (form.system, form.opening("user"), *form.picture, "Q", form.CLOSING)
             assert one == "".join(parts) + form.opening("assistant")
+
+
+@pytest.fixture(scope="module", params=[*TILED, "glm_ocr", "idefics2", "paddleocr_vl"])
+def any_engine(request, tmp_path_factory):
+    """Of families with tiles, with other marks of turns, and with both."""
+    path = tmp_path_factory.mktemp("model") / request.param
+    if request.param in TILED:
+        write_tiled_checkpoint(path, request.param)
+    else:
+        write_page_checkpoint(path, request.param)
+    return Engine.from_checkpoint(path, EngineConfig(block_size=8, num_threads=1))
+
+
+def test_every_family_is_asked_as_the_page_reader_asks_it(any_engine, monkeypatch):
+    (picture,) = pictures(1)
+    (build,) = page_requests(
+        any_engine, picture, [prompt_ending(any_engine, QUESTIONS[0])], max_tokens=4
+    )
+    page_reader = build("1", 0.0, 0)
+    asked: list[Request] = []
+    monkeypatch.setattr(any_engine, "add_request", asked.append)
+    one = chat(PicturePart(0), QUESTIONS[0])
+    ChatReader(any_engine).submit(1, one, [page(picture)])
+    assert asked[0].prompt_token_ids == page_reader.prompt_token_ids
+    assert asked[0].placeholders == page_reader.placeholders
+    assert [i.mm_hash for i in asked[0].images] == [i.mm_hash for i in page_reader.images]
+
+
+def test_without_marks_of_turns_one_question_about_one_picture_is_all(any_engine):
+    reader = ChatReader(any_engine)
+    question = Turn(role="user", parts=(PicturePart(0), "What?"))
+    others = [
+        (Turn(role="user", parts=("No picture.",)),),
+        (Turn(role="user", parts=(PicturePart(0), "And", PicturePart(1))),),
+        (Turn(role="system", parts=("Be brief.",)), question),
+        (question, Turn(role="assistant", parts=("This.",)), question),
+    ]
+    is_chatml = ChatML.find(reader._format) is not None
+    for turns in others:
+        asked = Chat(turns=turns, sampling=Sampling(max_tokens=4))
+        with nullcontext() if is_chatml else pytest.raises(UsageError, match="one picture"):
+            reader.check(asked)
+    reader.check(chat("What?", PicturePart(0)))
 
 
 def test_alone_as_with_others(checkpoint, reader):

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import time
+from dataclasses import replace
 from email.utils import formatdate
 
 import numpy as np
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlmcli.errors import UsageError
+from vlmcli.options import OcrOptions
 from vlmcli.remote.endpoint import api_key, headers, parse_endpoint, without_key
 from vlmcli.remote.patience import Patience, seconds_asked
+from vlmcli.remote.server import require_consistent
 from vlmcli.remote.watch import LoopWatch
 from vlmcli.remote.wire import parse_piece, picture_url, request_body
 
@@ -44,6 +47,26 @@ def test_addresses(url, base, place):
 def test_no_addresses(url):
     with pytest.raises(UsageError):
         parse_endpoint(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("engine", "transformers"),
+        ("quantize", ("int8",)),
+        ("dtype", "bfloat16"),
+        ("ray", "local"),
+        ("ray_workers", 2),
+        ("answer_schema", "{}"),
+        ("drafts", "nano"),
+    ],
+)
+def test_what_is_for_reading_here_is_refused_beside_a_server(name, value):
+    here = OcrOptions(inputs=("a.pdf",), **{name: value})
+    require_consistent(here)
+    with pytest.raises(UsageError, match="server" if name == "drafts" else f"--{name[:3]}"):
+        require_consistent(replace(here, server="http://a"))
+    require_consistent(OcrOptions(inputs=("a.pdf",), server="http://a", task="markdown"))
 
 
 def test_a_key_for_openai_goes_nowhere_in_the_clear(monkeypatch):
