@@ -100,16 +100,17 @@ def read_record(
     """The record of a page that a model has read."""
     crops = page.crops
     failed = reading.status != "ok"
-    lines: tuple[Line, ...] = () if reading.status == "error" else reading.lines
+    is_empty = reading.status in ("error", "timeout")
+    lines: tuple[Line, ...] = () if is_empty else reading.lines
     text = reading.text
-    if crops and reading.status != "error":
+    if crops and not is_empty:
         lines, text = join_crops(crops, reading.crops)
     return PageRecord(
         document=identity.document,
         page=identity.page,
         pages=identity.pages,
         status=reading.status,
-        text="" if reading.status == "error" else text,
+        text="" if is_empty else text,
         source="model",
         model=model,
         width=page.width,

@@ -8,7 +8,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_path, is_hub_id
@@ -30,6 +30,30 @@ class LineSpec:
     max_width: int
 
 
+class ReadingModel(Protocol):
+    """Whatever reads a job's pages, as far as the job has to know it."""
+
+    @property
+    def label(self) -> str:
+        """`model` of page records."""
+
+    @property
+    def identity(self) -> str:
+        """What must be equal for two readings to be interchangeable."""
+
+    @property
+    def reads(self) -> Literal["lines", "page"]:
+        """What it is given: lines or whole pages."""
+
+    @property
+    def line(self) -> LineSpec:
+        """The lines that it wants."""
+
+    @property
+    def model_type(self) -> str:
+        """Its kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """A model that is there: where, which revision, and how it reads."""
@@ -47,6 +71,11 @@ class Checkpoint:
     def label(self) -> str:
         """`model` of page records: name and revision, and how it was quantised: `nano@…+int8`."""
         return "+".join((f"{self.name}@{self.revision}", *self.quantised))
+
+    @property
+    def identity(self) -> str:
+        """As the label: the revision is a hash of the files."""
+        return self.label
 
 
 def built_in_path() -> Path:

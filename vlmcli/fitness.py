@@ -22,7 +22,7 @@ def settled(options: OcrOptions) -> OcrOptions:
 def takes_drafts(options: OcrOptions) -> bool:
     """Whether guesses at a page's text are of use to the job's reader."""
     is_ours = options.model != RAPIDOCR and options.engine == "native"
-    return is_ours and not options.question
+    return is_ours and options.server is None and not options.question
 
 
 def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:

@@ -157,10 +157,7 @@ class OcrJob:
     def _take_plan(self, budgets: Budgets) -> None:
         """The job has bounds, or others: a model with other bounds is given up."""
         self._desk.unload()
-        plan = self._gate.plan
-        if plan is not None:
-            planned = plan.host_bytes - plan.terms.get("reuse", 0)
-            self._repeats.set_room(self._gate.host_cap_bytes - planned)
+        self._repeats.set_room(self._gate.spare_bytes)
 
     # --- from the workers to a decision ----------------------------------------------------------
 

@@ -48,6 +48,8 @@ RESULT_OPTIONS = (
     "reuse",
     "max_tokens",
     "strict",
+    "server_prompt",
+    "server_image",
 )
 """Options that can change what a page says. Others (jobs, drafts, patience) may differ on resuming,
 as they must: a page that timed out wants another try with more time."""

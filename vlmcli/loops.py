@@ -13,6 +13,7 @@ MAX_PERIOD = 96
 CHECK_EVERY = 16
 """Tokens between two checks of one sequence: the delay that the guard adds at the most."""
 
+_TEMPERATURE_STEP = 0.3
 _MIN_REPEATED_TOKENS = 48
 _PROSE_REPEATS = 8
 _TABLE_REPEATS = 150
@@ -34,6 +35,11 @@ class Loop:
     def keep(self) -> int:
         """Tokens to keep: everything before the loop and its first round."""
         return self.start + self.period
+
+
+def temperature_of(attempt: int) -> float:
+    """The temperature of an attempt, from 1: the first is greedy, further ones are ever warmer."""
+    return _TEMPERATURE_STEP * (attempt - 1)
 
 
 def tail_period(tokens: Sequence[int], max_period: int = MAX_PERIOD) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from vlmcli.errors import UsageError
 Format = Literal["text", "markdown", "jsonl", "hocr", "alto", "pdf", "dolma"]
 ReuseMode = Literal["off", "exact", "verified", "similar"]
 TextLayerMode = Literal["auto", "ignore", "only", "draft"]
+ServerImage = Literal["png", "jpeg"]
 ProgressMode = Literal["auto", "rich", "json", "none"]
 EngineName = Literal["native", "transformers"]
 TaskName = Literal["text", "markdown", "table", "formula", "layout"]
@@ -62,6 +63,13 @@ class OcrOptions:
     model: str = DEFAULT_MODEL
     engine: EngineName = "native"
     """What runs a checkpoint: our own engine, or transformers, which knows more families."""
+    server: str | None = None
+    """URL of a server that reads the pages, in place of an engine of our own."""
+    server_concurrency: int | None = None
+    """Pages with the server at a time; None for a few."""
+    server_prompt: str | None = None
+    """What the server is asked about every page; None for our own words."""
+    server_image: ServerImage = "png"
     pages: str | None = None
     password: str | None = None
     dpi: int = DEFAULT_DPI

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from vlmcli.assemble import with_answers
-from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, find_checkpoint
+from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, ReadingModel, find_checkpoint
 from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
@@ -33,6 +33,8 @@ from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
+from vlmcli.remote import load_remote, num_pages_at_once
+from vlmcli.remote.server import Server, find_server, require_consistent
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
@@ -94,16 +96,13 @@ def run_ocr(
     options = settled(options)
     if options.pages is not None:
         parse_ranges(options.pages)
-    quantize = parse_quantisations(options.quantize)
-    checkpoint = None if options.text_layer == "only" else find_checkpoint(options.model, quantize)
-    if checkpoint is not None:
-        check_reader(options, checkpoint)
+    model = find_model(options)
     with contextlib.closing(iter_sources(options.inputs)) as found:
         listing = Listing(found)
         if listing.is_exhausted:
             raise InputError("no documents there", remedy="name PDFs, images or folders with some")
         if sink is not None:
-            run = _run(options, listing, sink, None, checkpoint, make_reader, reporter)
+            run = _run(options, listing, sink, None, model, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
             # Files are checked before any work, which takes the names of all documents.
@@ -112,9 +111,9 @@ def run_ocr(
                 _refuse_videos(first)
             named = [(source.name, source.path) for source in first]
             plan = plan_outputs(options, named)
-            with _journal(plan, options, named, checkpoint) as journal:
+            with _journal(plan, options, named, model) as journal:
                 outputs = RecordSink(plan, stdout)
-                run = _run(options, listing, outputs, journal, checkpoint, make_reader, reporter)
+                run = _run(options, listing, outputs, journal, model, make_reader, reporter)
         tally, stats = run
     summary = _summary(tally, time.monotonic() - started, stats)
     if options.stats is not None:
@@ -142,16 +141,16 @@ def _journal(
     plan: OutputPlan,
     options: OcrOptions,
     named: list[tuple[str, Path]],
-    checkpoint: Checkpoint | None,
+    model: ReadingModel | None,
 ) -> Iterator[Journal | None]:
     """The job's journal, removed when the job is done and kept when it is not."""
     if plan.journal_path is None:
         yield None
         return
-    model = checkpoint.label if checkpoint else None
+    identity = model.identity if model else None
     journal = Journal.open(
         plan.journal_path,
-        fingerprint=job_fingerprint(options, named, model=model),
+        fingerprint=job_fingerprint(options, named, model=identity),
         resume=options.resume,
         overwrite=options.overwrite,
     )
@@ -168,7 +167,7 @@ def _run(
     listing: Listing,
     sink: Sink,
     journal: Journal | None,
-    checkpoint: Checkpoint | None,
+    model: Checkpoint | Server | None,
     make_reader: MakeReader | None,
     reporter: Reporter,
 ) -> tuple[Tally, dict[str, float]]:
@@ -184,21 +183,23 @@ def _run(
         with meter.writing():
             sink.write(with_answers(record, options.question))
 
-    with _cluster(options, checkpoint, reporter) as cluster:
+    with _cluster(options, model, reporter) as cluster:
         load = make_reader or (_own_reader if cluster is None else cluster.load_reader)
 
         def load_reader(budgets: Budgets) -> Reader:
-            assert checkpoint is not None, "a page asked for a model in a job without one"
-            return load(checkpoint, options, budgets)
+            assert model is not None, "a page asked for a model in a job without one"
+            if isinstance(model, Server):
+                return load_remote(model, options)
+            return load(model, options, budgets)
 
         job = OcrJob(
             options,
             listing,
-            spec=prepare_spec(options, checkpoint),
-            gate=_memory_gate(options, checkpoint, cluster.spread if cluster else None),
+            spec=prepare_spec(options, model),
+            gate=_memory_gate(options, model, cluster.spread if cluster else None),
             make_reader=load_reader,
-            model=checkpoint.label if checkpoint else "",
-            recipe=partial(job_recipe, options, checkpoint) if checkpoint else None,
+            model=model.label if model else "",
+            recipe=partial(job_recipe, options, model) if model else None,
             done=journal.done if journal is not None else {},
             on_record=record_done,
             on_next=record_next,
@@ -216,27 +217,46 @@ def _run(
     return job.tally, meter.stats | engine
 
 
+def find_model(options: OcrOptions) -> Checkpoint | Server | None:
+    """What reads the job's pages; None where no page can need it.
+
+    Raises:
+        UsageError: the options contradict each other, or the model's reader has no use for one.
+        ModelError: there is no such model, here or on the server; or its library is missing.
+        UnreachableError: there is no such server.
+    """
+    require_consistent(options)
+    quantize = parse_quantisations(options.quantize)
+    if options.text_layer == "only":
+        return None
+    if options.server is not None:
+        return find_server(options)
+    checkpoint = find_checkpoint(options.model, quantize)
+    check_reader(options, checkpoint)
+    return checkpoint
+
+
 @contextlib.contextmanager
 def _cluster(
-    options: OcrOptions, checkpoint: Checkpoint | None, reporter: Reporter
+    options: OcrOptions, model: Checkpoint | Server | None, reporter: Reporter
 ) -> Iterator["Cluster | None"]:
     """The cluster that reads, where one was asked for and pages may be for a model."""
-    if options.ray is None or checkpoint is None:
+    if options.ray is None or not isinstance(model, Checkpoint):
         yield None
         return
-    with contextlib.closing(open_cluster(options, checkpoint, reporter.warning)) as cluster:
+    with contextlib.closing(open_cluster(options, model, reporter.warning)) as cluster:
         yield cluster
 
 
-def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareSpec:
+def prepare_spec(options: OcrOptions, model: ReadingModel | None) -> PrepareSpec:
     """What the page workers are to do for this job."""
-    drafts_lines = checkpoint is not None and draft_reader(options.drafts) == BUILT_IN
-    reader = find_checkpoint(BUILT_IN) if drafts_lines else checkpoint
+    drafts_lines = model is not None and draft_reader(options.drafts) == BUILT_IN
+    reader = find_checkpoint(BUILT_IN) if drafts_lines else model
     line = reader.line if reader else _NO_LINES
     return PrepareSpec(
         render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
         text_layer=options.text_layer,
-        reads=checkpoint.reads if checkpoint else "lines",
+        reads=model.reads if model else "lines",
         line_height=line.height,
         max_line_width=line.max_width,
         drafts_lines=drafts_lines,
@@ -244,10 +264,13 @@ def prepare_spec(options: OcrOptions, checkpoint: Checkpoint | None) -> PrepareS
 
 
 def _memory_gate(
-    options: OcrOptions, checkpoint: Checkpoint | None, spread: Spread | None
+    options: OcrOptions, model: Checkpoint | Server | None, spread: Spread | None
 ) -> MemoryGate:
     planner = make_planner(
-        PlanRequest.of(options), needs_model=checkpoint is not None, spread=spread
+        PlanRequest.of(options),
+        needs_model=isinstance(model, Checkpoint),
+        spread=spread,
+        remote_pages=num_pages_at_once(options),
     )
     return MemoryGate(planner, _NEEDS_MODEL[options.text_layer], spread)
 

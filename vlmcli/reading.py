@@ -16,7 +16,10 @@ from vlmcli.results import Line, PageAnswer, Seconds, TokenCounts
 if TYPE_CHECKING:
     from vlmcli.documents.lines import LineCrop
 
-ReadStatus = Literal["ok", "looped", "error"]
+ReadStatus = Literal["ok", "looped", "error", "timeout"]
+
+DEFAULT_MAX_TOKENS = 4096
+"""Output tokens of an answer about a page at the most, where nobody says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from vlmcli.checkpoint import Checkpoint
+from vlmcli.checkpoint import ReadingModel
 from vlmcli.journal import RESULT_OPTIONS
 from vlmcli.options import EngineName, OcrOptions
 from vlmcli.reuse.entries import Recipe
@@ -21,13 +21,13 @@ _SEEN_IN_PIXELS = frozenset(
 """Options that decide which pixels a page has and who answers it, not what is read in them."""
 _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (
-    *("documents", "engine", "kernels", "readers"),
-    *("assemble.py", "joining.py", "loops.py", "markup", "rapidocr.py"),
+    *("documents", "engine", "kernels", "readers", "remote"),
+    *("reading.py", "assemble.py", "joining.py", "loops.py", "markup", "rapidocr.py"),
 )
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 
 
-def job_recipe(options: OcrOptions, checkpoint: Checkpoint) -> bytes:
+def job_recipe(options: OcrOptions, model: ReadingModel) -> bytes:
     """The digest of the job's recipe, 32 bytes.
 
     Drafts, number of workers and memory are absent: they cannot change a text.
@@ -38,12 +38,12 @@ def job_recipe(options: OcrOptions, checkpoint: Checkpoint) -> bytes:
         if name not in _SEEN_IN_PIXELS | _OWN_ENTRIES
     ]
     return Recipe(
-        model=checkpoint.label,
+        model=model.identity,
         task=" ".join(task),
-        resolution=f"{checkpoint.line.height} x {checkpoint.line.max_width}",
+        resolution=f"{model.line.height} x {model.line.max_width}",
         dtype=options.dtype,
         device=options.device,
-        reader=f"{checkpoint.reads} {checkpoint.model_type}",
+        reader=f"{model.reads} {model.model_type}",
         code=code_digest(),
         libraries=_libraries(options.engine),
     ).digest()

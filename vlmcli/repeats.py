@@ -139,7 +139,8 @@ class Repeats:
 
     @property
     def _lends_texts(self) -> bool:
-        """Whether old texts are drafts; the answer to a question is like no page's text."""
+        """Whether old texts are drafts; the answer to a question is like no page's text, and a
+        server takes none."""
         is_wanted = "near-duplicate" in draft_sources(self._options.drafts)
         return is_wanted and takes_drafts(self._options)
 

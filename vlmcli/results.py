@@ -4,6 +4,7 @@ Plain data; knows no files, models or terminals. Fields are only ever added.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -76,6 +77,35 @@ class Seconds:
     encode: float = 0.0
     prefill: float = 0.0
     decode: float = 0.0
+
+
+def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
+    """Sum, field by field; sources by their names."""
+    guessed, right = Counter[str](), Counter[str]()
+    for source in (*a.sources, *b.sources):
+        guessed[source.name] += source.guessed
+        right[source.name] += source.right
+    return TokenCounts(
+        visual=a.visual + b.visual,
+        prompt=a.prompt + b.prompt,
+        output=a.output + b.output,
+        drafted=a.drafted + b.drafted,
+        accepted=a.accepted + b.accepted,
+        sources=tuple(
+            DraftCount(name=name, guessed=guessed[name], right=right[name])
+            for name in sorted(guessed)
+        ),
+    )
+
+
+def add_seconds(a: Seconds, b: Seconds) -> Seconds:
+    """Sum, field by field."""
+    return Seconds(
+        render=a.render + b.render,
+        encode=a.encode + b.encode,
+        prefill=a.prefill + b.prefill,
+        decode=a.decode + b.decode,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

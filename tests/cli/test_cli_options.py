@@ -21,6 +21,10 @@ EVERYTHING = {
     "--model dir/model": ("model", "dir/model"),
     "--engine transformers": ("engine", "transformers"),
     "--task markdown": ("task", "markdown"),
+    "--server http://a/v1": ("server", "http://a/v1"),
+    "--server-concurrency 3": ("server_concurrency", 3),
+    "--server-prompt Read!": ("server_prompt", "Read!"),
+    "--server-image jpeg": ("server_image", "jpeg"),
     "--pages 1,3-end": ("pages", "1,3-end"),
     "--password secret": ("password", "secret"),
     "--dpi 300": ("dpi", 300),
@@ -58,6 +62,7 @@ EVERYTHING = {
 
 NOT_ASK = {
     *("--format markdown -f jsonl", "--text-layer only", "--reuse exact", "--task markdown"),
+    "--server-prompt Read!",
 }
 """Options of `ocr` that make no sense for questions."""
 ASKED = {"text_layer": "ignore", "reuse": "exact"}

@@ -43,10 +43,12 @@ LAW: dict[str, set[str]] = {
     "reading": {*PLAIN, "documents"},
     "desk": {"reading"},
     "recipe": {*PLAIN, "checkpoint", "journal", "reuse"},
+    "chat": {*PLAIN, "documents"},
     "readers": {
-        *(*PLAIN, "processors", "reading", "checkpoint", "loops"),
+        *(*PLAIN, "processors", "reading", "chat", "checkpoint", "loops"),
         *("engine", "documents", "memory", "markup", "answers"),
     },
+    "remote": {*PLAIN, "reading", "checkpoint", "loops", "markup", "engine.models.prompts"},
     "nano": set(),
     "markup": set(),
     "cluster": {
@@ -55,12 +57,13 @@ LAW: dict[str, set[str]] = {
     "doctor": {*PLAIN, "report"},
     "evaluation": {*PLAIN, "documents"},
     "pipeline": {
-        *(*PLAIN, *PARTS, "readers", "loops", "processors", "desk", "recipe", "cluster"),
+        *(*PLAIN, *PARTS, "readers", "remote", "loops", "processors", "desk", "recipe", "cluster"),
     },
+    "serve": {*PLAIN, *PARTS, "chat", "pipeline", "readers"},
     "bench": {*PLAIN, *PARTS, "processors", "pipeline", "readers", "engine", "kernels", "loops"},
     "cli": {
         *(*PLAIN, *PARTS, "pipeline", "bench", "doctor", "processors"),
-        *("hub", "catalogue", "evaluation", "recipes", "answers", "cluster.address"),
+        *("hub", "catalogue", "evaluation", "recipes", "answers", "cluster.address", "serve"),
     },
     "api": {*PLAIN, "pipeline", "report"},
     "__main__": {"cli"},
@@ -91,6 +94,11 @@ THIRD_PARTY = {
     "typer": {"cli"},
     "rich": {"cli"},
     "ray": {"cluster"},
+    "httpx2": {"remote"},
+    "fastapi": {"serve"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
 }
 """Library → the only components that may import it, at any place in a file."""
 
@@ -246,6 +254,7 @@ LIGHT = [
 def test_torch_is_loaded_only_where_a_model_is(name):
     libraries = {found.split(".")[0] for found in loaded_with(name)}
     assert not libraries & {"torch", "triton", "transformers", "tokenizers", "safetensors"}
+    assert "httpx2" not in libraries
 
 
 def test_the_process_that_holds_the_model_draws_nothing():

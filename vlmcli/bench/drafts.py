@@ -25,9 +25,9 @@ from vlmcli.bench.requests import page_questions, with_drafts
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
+from vlmcli.engine.models.prompts import prompt_for
 from vlmcli.engine.request import Request
 from vlmcli.engine.tokenizer import load_tokenizer
-from vlmcli.readers.pages import INSTRUCTION
 
 Say = Callable[[str], None]
 
@@ -170,7 +170,7 @@ def _fixed(
     runner = ModelRunner.from_checkpoint(path, config)
     tokenizer = load_tokenizer(path)
     plain = Engine(runner, tokenizer, config)
-    requests = page_questions(plain, num_pages, [INSTRUCTION], max_tokens)
+    requests = page_questions(plain, num_pages, [prompt_for("", "text")], max_tokens)
     found: dict[str, Fixed] = {}
     for kind, wrong_every in (("plain", 0), ("perfect", max_tokens + 1), ("flawed", _WRONG_EVERY)):
         engine = Engine(runner, tokenizer, replace(config, enable_drafts=kind != "plain"))

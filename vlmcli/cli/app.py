@@ -21,6 +21,7 @@ from vlmcli.cli.evaluate import evaluate
 from vlmcli.cli.layers import LayeredCommand
 from vlmcli.cli.ocr import ocr
 from vlmcli.cli.plan import plan
+from vlmcli.cli.serve import serve
 from vlmcli.cli.view import view
 from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.outputs.files import ReaderGoneError
@@ -73,6 +74,7 @@ app = typer.Typer(
 app.command("ocr", cls=LayeredCommand, epilog=_EPILOG)(ocr)
 app.command("ask", cls=LayeredCommand, epilog=_EPILOG)(ask)
 app.command("plan", cls=LayeredCommand, epilog=_EPILOG)(plan)
+app.command("serve", epilog=EXIT_CODES)(serve)
 app.command("eval")(evaluate)
 app.command("view")(view)
 app.command("doctor")(doctor)

@@ -1,21 +1,73 @@
 """Every option of the command line, declared once: name, help text, panel and parser.
 
+Those about the machine and about servers have files of their own and are found here as well.
 Defaults stand in `options.OcrOptions` alone; here an option that was not given is None or empty.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
-from vlmcli.cluster.address import parse_address
+from vlmcli.cli.arguments_machine import (
+    Cache as Cache,
+)
+from vlmcli.cli.arguments_machine import (
+    Device as Device,
+)
+from vlmcli.cli.arguments_machine import (
+    Dtype as Dtype,
+)
+from vlmcli.cli.arguments_machine import (
+    DtypeOption as DtypeOption,
+)
+from vlmcli.cli.arguments_machine import (
+    Jobs as Jobs,
+)
+from vlmcli.cli.arguments_machine import (
+    KvDtype as KvDtype,
+)
+from vlmcli.cli.arguments_machine import (
+    KvDtypeOption as KvDtypeOption,
+)
+from vlmcli.cli.arguments_machine import (
+    MaxMemory as MaxMemory,
+)
+from vlmcli.cli.arguments_machine import (
+    QuantizeOption as QuantizeOption,
+)
+from vlmcli.cli.arguments_machine import (
+    Ray as Ray,
+)
+from vlmcli.cli.arguments_machine import (
+    RayWorkers as RayWorkers,
+)
+from vlmcli.cli.arguments_machine import (
+    Threads as Threads,
+)
+from vlmcli.cli.arguments_machine import (
+    VisionCache as VisionCache,
+)
+from vlmcli.cli.arguments_machine import (
+    VisionKvDtypeOption as VisionKvDtypeOption,
+)
+from vlmcli.cli.arguments_server import (
+    Server as Server,
+)
+from vlmcli.cli.arguments_server import (
+    ServerConcurrency as ServerConcurrency,
+)
+from vlmcli.cli.arguments_server import (
+    ServerImageOption as ServerImageOption,
+)
+from vlmcli.cli.arguments_server import (
+    ServerPrompt as ServerPrompt,
+)
 from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_READERS,
     DRAFT_SOURCES,
-    QUANTISATIONS,
     EngineName,
     Format,
     ProgressMode,
@@ -23,33 +75,18 @@ from vlmcli.options import (
     TaskName,
     TextLayerMode,
     draft_sources,
-    parse_size,
 )
 from vlmcli.recipes.named import recipe_names
 
 _READING = "Reading"
-_MACHINE = "Machine"
 _RUNNING = "Running"
 _FILES = "Options from files"
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
-
-
-def _device(text: str) -> str:
-    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) is None:
-        raise UsageError(f"not a device: {text!r}", remedy="give auto, cpu, cuda or cuda:N")
-    return text
 
 
 def _drafts(text: str) -> str:
     draft_sources(text)
-    return text
-
-
-def _ray(text: str) -> str:
-    parse_address(text)
     return text
 
 
@@ -259,117 +296,6 @@ Drafts = Annotated[
         f"{' and '.join(DRAFT_READERS)}, which reads every page first for a model that reads pages "
         "whole. Drafts save time and never change a text.",
         rich_help_panel=_READING,
-    ),
-]
-
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|cpu|cuda[:N]",
-        parser=_device,
-        help="Where the model runs.",
-        rich_help_panel=_MACHINE,
-    ),
-]
-DtypeOption = Annotated[
-    Dtype, typer.Option("--dtype", help="Number format of the model.", rich_help_panel=_MACHINE)
-]
-KvDtypeOption = Annotated[
-    KvDtype,
-    typer.Option(
-        "--kv-dtype",
-        help="Number format of the KV cache. int8 saves memory and changes some texts.",
-        rich_help_panel=_MACHINE,
-    ),
-]
-VisionKvDtypeOption = Annotated[
-    KvDtype,
-    typer.Option(
-        "--vision-kv-dtype",
-        help="Number format of the KV of images; auto is that of --kv-dtype.",
-        rich_help_panel=_MACHINE,
-    ),
-]
-QuantizeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--quantize",
-        metavar="LIST",
-        help=f"Round matrices of the model while loading, some of {','.join(QUANTISATIONS)}; may "
-        "be repeated. Saves memory, not time, and changes some texts.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-MaxMemory = Annotated[
-    int | None,
-    typer.Option(
-        metavar="SIZE",
-        parser=parse_size,
-        help="Refuse jobs that need more memory, as in 4GiB; exit 6.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-VisionCache = Annotated[
-    int | None,
-    typer.Option(
-        metavar="SIZE",
-        parser=parse_size,
-        help="Memory for keeping image results within the run, as in 512MiB.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        "-j",
-        min=1,
-        metavar="N",
-        help="Processes that render pages. Default: by the machine.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Threads of the model. Default: by the machine.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        metavar="local|auto|HOST:PORT",
-        parser=_ray,
-        help="Have a Ray cluster read the pages: one that is started here (local), the one that "
-        "runs here (auto), or the one at an address, also ray://HOST:PORT.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-RayWorkers = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Models on the cluster. Default: one for each GPU, or for every four processors.",
-        rich_help_panel=_MACHINE,
-        show_default=False,
-    ),
-]
-Cache = Annotated[
-    bool,
-    typer.Option(
-        "--cache/--no-cache",
-        help="Keep results on disk and use those of earlier runs.",
-        rich_help_panel=_MACHINE,
     ),
 ]
 

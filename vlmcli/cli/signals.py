@@ -8,6 +8,7 @@ journal and outputs by then is whole lines. Signals that were ignored from the s
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from vlmcli.errors import ExitCode
@@ -47,3 +48,30 @@ def install() -> None:
     for number in _EXIT_CODES:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+
+
+class Ended:
+    """Which signal has told a server to end; `exit_code` is None while none has."""
+
+    def __init__(self) -> None:
+        self.exit_code: ExitCode | None = None
+
+
+def install_gentle(stop: Callable[[], None]) -> Ended:
+    """In place of `install`, for a server: the first signal calls `stop`, a second ends at once.
+
+    Main thread only. `stop` runs in the signal handler.
+    """
+    ended = Ended()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        exit_code = _EXIT_CODES[signal.Signals(number)]
+        if ended.exit_code is not None:
+            os._exit(exit_code)
+        ended.exit_code = exit_code
+        stop()
+
+    for number in _EXIT_CODES:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    return ended

@@ -65,7 +65,7 @@ def _prepare(
             page = _drawn(handle, picture, "text-layer")
             return replace(page, text=verdict.text, lines=verdict.lines)
     ink = blank.inspect(grey)
-    if ink.is_blank:
+    if ink.is_blank and spec.skips_blank:
         return _blank(handle, picture)
     page = replace(
         _drawn(handle, picture, "read"),

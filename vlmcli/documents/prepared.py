@@ -16,7 +16,8 @@ from vlmcli.results import ErrorInfo, Line
 class PrepareSpec:
     """What the reader reads: pages, or lines `line_height` high and no wider than the maximum.
 
-    With `drafts_lines` pages that are read whole are cut into such lines too.
+    With `drafts_lines` pages that are read whole are cut into such lines too. Blank pages are
+    answered without the reader, unless `skips_blank` is off.
     """
 
     render: RenderSpec
@@ -25,6 +26,7 @@ class PrepareSpec:
     line_height: int
     max_line_width: int
     drafts_lines: bool = False
+    skips_blank: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

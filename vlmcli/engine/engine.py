@@ -191,6 +191,11 @@ class Engine:
         """Token ids of a text; special tokens are recognised in it, none are added."""
         return self._tokenizer.encode(text)
 
+    def is_plain(self, text: str) -> bool:
+        """Whether a text holds none of the model's control tokens, such as marks of turns."""
+        control = self._tokenizer.special_ids | {self.model_config.image_token_id}
+        return control.isdisjoint(self._tokenizer.encode(text))
+
     def decode(self, token_ids: Seq[int]) -> str:
         """The text of some tokens, special tokens left out."""
         return self._tokenizer.decode(token_ids)

@@ -59,6 +59,10 @@ class Detokenizer(Protocol):
 class Tokenizer(Protocol):
     """Token ids to text and back."""
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens of the conversation, such as marks of turns, which decoding leaves out."""
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are recognised in it, none are added."""
 

@@ -19,6 +19,7 @@ from vlmcli.memory.settings import (
     PAGE_MAX_TOKENS,
     PAGE_OUTPUT_TOKENS,
     PROMPT_TOKENS,
+    REMOTE_BYTES_PER_PIXEL,
     PageShape,
     PlanSettings,
 )
@@ -87,7 +88,7 @@ def measure_pages(
     known: dict[tuple[PixelSize, int], Demand | None] = {}
     demands: list[Demand] = []
     unreadable: list[str] = []
-    grey = facts is None or facts.reads == "lines"
+    grey = is_grey(facts, settings)
     for page in pages:
         size = page.pixel_size(settings.dpi, settings.max_pixels)
         key = (size, page.drawing_bytes(size, grey=grey))
@@ -102,6 +103,11 @@ def measure_pages(
     return Job(facts, settings, in_order(demands), tuple(unreadable))
 
 
+def is_grey(facts: ModelFacts | None, settings: PlanSettings) -> bool:
+    """Whether pages are drawn in grey: for lines, or for nobody."""
+    return not settings.remote_pages if facts is None else facts.reads == "lines"
+
+
 def in_order(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     """Largest first: by positions, then by pixels."""
     return tuple(sorted(demands, key=lambda one: (-one.positions, -one.page_pixels)))
@@ -114,8 +120,11 @@ def _demand(
     if not (size.width and size.height):
         return None
     if facts is None:
-        drawn = _worker_bytes(size, decoded, None, settings, crops=0)
-        return Demand("", size.width * size.height, drawn)
+        pixels = size.width * size.height
+        crops = None if settings.remote_pages else 0
+        drawn = _worker_bytes(size, decoded, None, settings, crops=crops)
+        sent = REMOTE_BYTES_PER_PIXEL * pixels if settings.remote_pages else 0
+        return Demand("", pixels, drawn, picture_bytes=sent)
     if facts.reads == "lines":
         return line_demand(size, decoded, facts, settings)
     return _page_demand(size, decoded, facts, settings)

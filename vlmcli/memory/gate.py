@@ -11,13 +11,13 @@ from operator import attrgetter
 from typing import Literal
 
 from vlmcli.errors import PageError, WillNotFitError
-from vlmcli.memory.demand import Demand, Job, in_order, measure_pages
+from vlmcli.memory.demand import Demand, Job, in_order, is_grey, measure_pages
 from vlmcli.memory.devices import host_cap
 from vlmcli.memory.plan import plan_drawing, plan_measured
 from vlmcli.memory.request import Planner
 from vlmcli.memory.settings import Budgets, PageShape, Plan
 from vlmcli.memory.spread import Spread
-from vlmcli.memory.terms import floor_bytes, least_bytes
+from vlmcli.memory.terms import floor_bytes, largest_that_fits, least_bytes, peak
 from vlmcli.options import format_size
 
 MIB = 1 << 20
@@ -54,8 +54,7 @@ class MemoryGate:
         self._spread = spread
         self._needs_model = needs_model
         self._settings = planner.settings
-        facts = planner.facts
-        self._is_grey = facts is None or facts.reads == "lines"
+        self._is_grey = is_grey(planner.facts, planner.settings)
         self._pages: list[PageShape] = []
         self._job = Job(planner.facts, planner.settings, (), ())
         self._most = (0,) * len(_measures(_NOTHING))
@@ -86,9 +85,24 @@ class MemoryGate:
         """The plan that holds now; None before `open`, and for a job without a model."""
         return self._plan
 
+    @property
+    def spare_bytes(self) -> int:
+        """Main memory that the plan leaves, for what only saves time; 0 before there is a plan, and
+        for a job that reads nothing."""
+        if self._plan is not None:
+            planned = self._plan.host_bytes - self._plan.terms.get("reuse", 0)
+        elif self._settings.remote_pages:
+            planned = self._remote_peak()
+        else:
+            return 0
+        return self.host_cap_bytes - planned
+
     def stats(self) -> dict[str, float]:
         """The planned peak in bytes, if there is a plan."""
-        return {} if self._plan is None else {"memory_planned_bytes": self._plan.peak_bytes}
+        if self._plan is not None:
+            return {"memory_planned_bytes": self._plan.peak_bytes}
+        remote = self._settings.remote_pages
+        return {"memory_planned_bytes": self._remote_peak()} if remote else {}
 
     def measuring_jobs(self) -> int:
         """Workers that may open documents before there is a plan.
@@ -129,6 +143,8 @@ class MemoryGate:
         Raises:
             WillNotFitError: the plan exceeds the cap.
         """
+        if self._settings.remote_pages:
+            return self._budgets()
         assert self._plan is not None, "a page asked for a model in a job without one"
         if not self._plan.fits:
             raise _will_not_fit(self._plan, self._cap())
@@ -233,6 +249,10 @@ class MemoryGate:
             budgets = self._plan.budgets
             return budgets if self._spread is None else self._spread.widen(budgets)
         return plan_drawing(self._job, self.cap_bytes)
+
+    def _remote_peak(self) -> int:
+        """What a job takes whose pages a server reads."""
+        return peak(self._job, largest_that_fits(self._job, self.cap_bytes))
 
     def _cap(self) -> str:
         return f"{format_size(self.cap_bytes)} are there ({self._planner.target.source})"

@@ -33,7 +33,9 @@ def loads(job: Job) -> list[Load]:
     most_jobs = max(1, min(settings.jobs, count))
     steps = [*_powers(most_jobs), most_jobs]
     if job.facts is None:
-        return [Load(pages=0, sequences=0, jobs=jobs) for jobs in steps]
+        sent = min(settings.remote_pages, count)
+        first = [Load(pages=min(1, sent), sequences=0, jobs=jobs) for jobs in steps]
+        return [*first, *(replace(first[-1], pages=pages) for pages in range(2, sent + 1))]
     most_pages = min(settings.resolve_pages_in_flight(job.facts), count)
     one, *others = (
         Load(pages=pages, sequences=_together(job, pages), jobs=most_jobs)

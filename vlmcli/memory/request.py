@@ -107,14 +107,19 @@ class Planner:
 
 
 def make_planner(
-    request: PlanRequest, *, needs_model: bool = True, spread: Spread | None = None
+    request: PlanRequest,
+    *,
+    needs_model: bool = True,
+    spread: Spread | None = None,
+    remote_pages: int = 0,
 ) -> Planner:
     """Find out what a plan needs beside the pages.
 
     Args:
         request: the options.
-        needs_model: False for a job in which no page can be for a model.
+        needs_model: False for a job in which no page can be for a model of ours.
         spread: the workers, where the model is elsewhere.
+        remote_pages: that a server reads at the same time; 0 where none does.
 
     Raises:
         VlmcliError: the model is unknown, or an option makes no sense.
@@ -139,7 +144,8 @@ def make_planner(
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
         writer_bytes=PDF_WRITER_BYTES if "pdf" in request.formats else 0,
-        draws_pages=needs_model,
+        remote_pages=remote_pages,
+        draws_pages=needs_model or remote_pages > 0,
         compares_pages=request.reuse in ("verified", "similar"),
         keeps_results=request.cache and request.reuse != "off",
         drafting=_drafting(request.drafts) if needs_model else None,

@@ -35,6 +35,9 @@ reader works on the lines of as many pages as it needs to fill its batches."""
 SWAP_BYTES = {"cpu": 0, "cuda": 256 << 20}
 """Main memory for the KV of preempted sequences: about one page's. On a CPU it would be taken from
 the same memory as the pool."""
+REMOTE_BYTES_PER_PIXEL = 11
+"""A page that a server reads: its picture (3), the same encoded (3 at the worst), and the body of
+the request in base64 (4) while it is put together."""
 LINE_PITCH_POINTS = 14.0
 """Distance of text lines assumed where a line reader's tokens are estimated."""
 IMAGE_DPI = 200.0
@@ -95,6 +98,8 @@ class PlanSettings:
     """Page workers at the most; a plan takes fewer where memory is tight."""
     writer_bytes: int = 0
     """Of the main process, for output formats that are made from the document itself."""
+    remote_pages: int = 0
+    """Pages that a server reads at the same time; 0 where none does."""
     draws_pages: bool = True
     """False where text layers are all that is asked for."""
     compares_pages: bool = False

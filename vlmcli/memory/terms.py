@@ -110,7 +110,7 @@ def _moments(job: Job, load: Load) -> Iterator[tuple[bool, Sequence[Demand], Seq
     workers = min(load.jobs, count)
     costly = sorted(job.demands, key=lambda demand: -demand.worker_bytes)
     if job.facts is None or not count:
-        yield False, costly[:workers], ()
+        yield False, costly[:workers], job.demands if job.settings.remote_pages else ()
         return
     yield True, (), job.demands
     if workers == count:

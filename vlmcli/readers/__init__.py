@@ -1,10 +1,15 @@
 """Readers on our own engine, and around others: from a page's crops or picture to its text.
 
 With `vlmcli.bench`, the only code outside `engine/` that imports it. Importing this package does no
-work; `load_reader` brings torch and the weights.
+work; `load_reader` and `load_chat` bring torch and the weights.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from vlmcli.answers import AnswerChecker
+from vlmcli.chat import Answerer
 from vlmcli.checkpoint import Checkpoint, find_checkpoint
 from vlmcli.errors import WillNotFitError
 from vlmcli.memory.allocator import keep_heap_small
@@ -13,6 +18,9 @@ from vlmcli.options import OcrOptions, draft_reader
 from vlmcli.processors import default_threads
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 from vlmcli.reading import OutOfMemoryError, Reader
+
+if TYPE_CHECKING:
+    from vlmcli.engine.engine import Engine
 
 _NO_PATIENCE = 0.002
 """Seconds that a large reader's steps wait for a small one that drafts in a thread of its own."""
@@ -26,9 +34,32 @@ def load_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
             library is missing that it needs.
         WillNotFitError: less memory is there than the plan has counted on.
     """
+    with _loading(checkpoint):
+        return _load(checkpoint, options, budgets)
+
+
+def load_chat(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Answerer:
+    """What answers chats with a page-reading checkpoint, loaded as by `load_reader`.
+
+    Raises:
+        ModelError, WillNotFitError: as for `load_reader`.
+    """
+    with _loading(checkpoint):
+        from vlmcli.readers.chat import ChatReader
+
+        return ChatReader(_load_engine(checkpoint, options, budgets))
+
+
+@contextmanager
+def _loading(checkpoint: Checkpoint) -> Iterator[None]:
+    """Says which checkpoint was loaded when memory ran out.
+
+    Raises:
+        WillNotFitError: it did.
+    """
     keep_heap_small()
     try:
-        return _load(checkpoint, options, budgets)
+        yield
     except (OutOfMemoryError, MemoryError) as error:
         raise WillNotFitError(
             f"memory ran out while {checkpoint.name} was loaded: {error}",
@@ -90,19 +121,12 @@ def _rapidocr(options: OcrOptions, *, patience: float | None = None) -> Reader:
 
 
 def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
-    from vlmcli.engine.engine import Engine
     from vlmcli.readers.checked import CheckedReader
-    from vlmcli.readers.config import engine_config
     from vlmcli.readers.guard import Guard
     from vlmcli.readers.lines import LineReader
     from vlmcli.readers.pages import PageReader
-    from vlmcli.readers.shortage import memory_errors_translated
 
-    with memory_errors_translated():
-        engine = Engine.from_checkpoint(
-            checkpoint.path, engine_config(options, budgets, reads=checkpoint.reads)
-        )
-    guard = Guard(engine, retries=options.retries)
+    guard = Guard(_load_engine(checkpoint, options, budgets), retries=options.retries)
     if checkpoint.reads == "lines":
         return LineReader(
             guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
@@ -118,3 +142,14 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
         questions=options.question,
         retries=options.retries,
     )
+
+
+def _load_engine(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> "Engine":
+    from vlmcli.engine.engine import Engine
+    from vlmcli.readers.config import engine_config
+    from vlmcli.readers.shortage import memory_errors_translated
+
+    with memory_errors_translated():
+        return Engine.from_checkpoint(
+            checkpoint.path, engine_config(options, budgets, reads=checkpoint.reads)
+        )

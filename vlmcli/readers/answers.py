@@ -1,16 +1,12 @@
 """Answers to requests, all attempts counted, and what they make of a page. Knows no engine."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vlmcli.engine.models.prompts import Task
 from vlmcli.markup import tidy
 from vlmcli.reading import PageReading
-from vlmcli.results import DraftCount, PageAnswer, Seconds, TokenCounts
-
-DEFAULT_MAX_TOKENS = 4096
-"""Output tokens of a page at the most, where nobody says."""
+from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,32 +70,3 @@ def _seconds(answers: Sequence[Answer]) -> Seconds:
     for answer in answers:
         total = add_seconds(total, answer.seconds)
     return total
-
-
-def add_tokens(a: TokenCounts, b: TokenCounts) -> TokenCounts:
-    """Sum, field by field; sources by their names."""
-    guessed, right = Counter[str](), Counter[str]()
-    for source in (*a.sources, *b.sources):
-        guessed[source.name] += source.guessed
-        right[source.name] += source.right
-    return TokenCounts(
-        visual=a.visual + b.visual,
-        prompt=a.prompt + b.prompt,
-        output=a.output + b.output,
-        drafted=a.drafted + b.drafted,
-        accepted=a.accepted + b.accepted,
-        sources=tuple(
-            DraftCount(name=name, guessed=guessed[name], right=right[name])
-            for name in sorted(guessed)
-        ),
-    )
-
-
-def add_seconds(a: Seconds, b: Seconds) -> Seconds:
-    """Sum, field by field."""
-    return Seconds(
-        render=a.render + b.render,
-        encode=a.encode + b.encode,
-        prefill=a.prefill + b.prefill,
-        decode=a.decode + b.decode,
-    )

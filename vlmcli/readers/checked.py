@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vlmcli.answers import AnswerChecker
-from vlmcli.readers.answers import add_seconds, add_tokens
 from vlmcli.reading import PageJob, PageReading, Reader
-from vlmcli.results import PageAnswer
+from vlmcli.results import PageAnswer, add_seconds, add_tokens
 
 MAX_AGAIN_BYTES = 400
 """What a question asked again is longer by, at the most."""

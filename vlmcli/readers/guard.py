@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop
-from vlmcli.readers.answers import Answer, add_seconds, add_tokens
+from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
+from vlmcli.readers.answers import Answer
 from vlmcli.readers.shortage import release_device
-from vlmcli.results import DraftCount, Seconds, TokenCounts
-
-_TEMPERATURE_STEP = 0.3
+from vlmcli.results import DraftCount, Seconds, TokenCounts, add_seconds, add_tokens
 
 Build = Callable[[str, float, int], Request]
 """Makes the request of one attempt from its id, temperature and seed."""
@@ -116,7 +114,7 @@ class Guard:
         if ticket.attempt <= self._retries:
             ticket.attempt += 1
             ticket.checked = 0
-            temperature = _TEMPERATURE_STEP * (ticket.attempt - 1)
+            temperature = temperature_of(ticket.attempt)
             request_id = _request_id(number, ticket.attempt)
             self.engine.add_request(ticket.build(request_id, temperature, ticket.attempt))
             return None

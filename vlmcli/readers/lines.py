@@ -23,12 +23,12 @@ from vlmcli.engine.request import (
     SamplingParams,
 )
 from vlmcli.errors import PageError
-from vlmcli.readers.answers import Answer, add_seconds, add_tokens
+from vlmcli.readers.answers import Answer
 from vlmcli.readers.drafts import crop_drafts
 from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
-from vlmcli.results import Seconds, TokenCounts
+from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -17,15 +17,13 @@ from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.request import DraftSource, Request, SamplingParams
 from vlmcli.engine.views import LaidOut, lay_out
 from vlmcli.errors import PageError, UsageError
-from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
+from vlmcli.readers.answers import Answer, page_reading
 from vlmcli.readers.drafts import page_drafts
 from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
-from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
+from vlmcli.reading import DEFAULT_MAX_TOKENS, OutOfMemoryError, PageJob, PageReading
 
 Pixels = npt.NDArray[np.uint8]
-
-INSTRUCTION = prompt_for("", "text")
 
 
 class PageReader:

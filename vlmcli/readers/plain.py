@@ -19,14 +19,13 @@ from PIL import Image
 from vlmcli.engine.models.prompts import Task
 from vlmcli.engine.tokenizer import is_markup
 from vlmcli.errors import ModelError, PageError
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop
-from vlmcli.readers.answers import DEFAULT_MAX_TOKENS, Answer, page_reading
+from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
+from vlmcli.readers.answers import Answer, page_reading
 from vlmcli.readers.one_by_one import IsStopped
 from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
-from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
+from vlmcli.reading import DEFAULT_MAX_TOKENS, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts
 
-_TEMPERATURE_STEP = 0.3
 _FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError)
 """What processors and models of all families raise where they do not like a picture or a prompt."""
 
@@ -152,7 +151,7 @@ class TransformersModel:
         warmth: dict[str, Any] = {"do_sample": False}
         if attempt > 1:
             torch.manual_seed(attempt)
-            warmth = {"do_sample": True, "temperature": _TEMPERATURE_STEP * (attempt - 1)}
+            warmth = {"do_sample": True, "temperature": temperature_of(attempt)}
         watch.num_prompt = 0 if self._model.config.is_encoder_decoder else len(ids)
         with torch.inference_mode():
             output = self._model.generate(
