@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -19,7 +19,21 @@ DOCTAGS = ("text", "title", "section_header_level_1", "list_item", "formula", "c
 PIECES = st.sampled_from(
     [
         *("<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<td colspan=9999999>", "<ul>"),
-        *("<td rowspan='2'>", "<th", "<otsl>", "<fcel>", "<ecel>", "<nl>", "</otsl>", "<doctag>"),
+        *(
+            "<td rowspan='2'>",
+            "<th",
+            "<!--",
+            "<?",
+            "<![",
+            "</3",
+            "<script>",
+            "<otsl>",
+            "<fcel>",
+            "<ecel>",
+            "<nl>",
+            "</otsl>",
+            "<doctag>",
+        ),
         *("<loc_12>", "<|det|>[[1]]<|/det|>", "```", "~~~\n", "\n", "|", "\\", "&amp;", "a < b"),
         *(f"<{name}>" for name in DOCTAGS),
         *(f"</{name}>" for name in DOCTAGS),
@@ -60,6 +74,9 @@ def test_text_without_markup_stays(text, task):
 
 
 @given(st.lists(st.one_of(PIECES, WORDS), max_size=30), st.sampled_from(["text", "markdown"]))
+@example(["<otsl>", "<fcel>", "a", "<otsl>"], "text")
+@example(["<otsl>", "<fcel>", "a", "<otsl>", "b", "</otsl>", "<ecel>", "c"], "text")
+@example(["<otsl>", "<fcel>", "a", "<caption>", "b", "<nl>", "<fcel>", "c"], "markdown")
 def test_no_word_is_lost(pieces, task):
     """Numbered words between tags of all kinds, in any order and never closed."""
     numbered = [
@@ -147,6 +164,8 @@ def test_spans_keep_their_places(found):
         "<table><tr><td>never closed",
         "<table>" + "<tr>" + "<td colspan=1000>x" * 30 + "</table>",
         "<table></table>",
+        "<table><tr><td swallowed </table>",
+        "<table><tr><td>x<!-- y --></td></tr></table>",
     ],
 )
 def test_what_no_grid_can_say_stays_as_it_is(html):

@@ -28,6 +28,8 @@ _START = re.compile(r"\s*<(?:doctags?|otsl|loc_\d)")
 class _Block:
     name: str
     text: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=lambda: [[]])
+    """Of a table: cells by row."""
 
 
 def is_doctags(text: str) -> bool:
@@ -61,7 +63,6 @@ class _Reader:
         self._lists: list[int | None] = []
         """Of each open list the number of its last item; None where items have bullets."""
         self._num_lists = 0
-        self._rows: list[list[str]] = []
         self._written: list[tuple[str, str]] = []
         """Blocks that are done: name and text."""
 
@@ -69,12 +70,13 @@ class _Reader:
         """Text between two tags."""
         if not text.strip():
             return
-        if self._rows and self._rows[-1] and self._is_in("otsl"):
-            self._rows[-1][-1] += text
-            return
         if not self._open:
             self._open.append(_Block("text"))
-        self._open[-1].text.append(text)
+        block = self._open[-1]
+        if block.name == "otsl" and block.rows[-1]:
+            block.rows[-1][-1] += text
+        else:
+            block.text.append(text)
 
     def take_tag(self, name: str, *, is_end: bool) -> None:
         """A tag; places (`name` is empty) say nothing here."""
@@ -94,8 +96,6 @@ class _Reader:
         elif name:
             if self._open and self._open[-1].name == "text":
                 self._close_all()
-            if name == "otsl":
-                self._rows = [[]]
             self._open.append(_Block(name))
 
     def finish(self) -> str:
@@ -116,11 +116,13 @@ class _Reader:
     def _take_cell(self, name: str) -> None:
         if not self._is_in("otsl"):
             self._open.append(_Block("otsl"))
-            self._rows = [[]]
+        while self._open[-1].name != "otsl":
+            self._write(self._open.pop())
+        rows = self._open[-1].rows
         if name == "nl":
-            self._rows.append([])
+            rows.append([])
         else:
-            self._rows[-1].append("")
+            rows[-1].append("")
 
     def _close(self, name: str) -> None:
         """The innermost block of that name ends, and with it those in it."""
@@ -139,8 +141,7 @@ class _Reader:
         if block.name == "otsl":
             if text:
                 self._written.append(("caption", text))
-            grid = [row for row in self._rows if row]
-            self._rows = []
+            grid = [row for row in block.rows if row]
             text = write_grid(grid, plain=self._plain)
         elif text:
             text = self._formatted(block.name, text)

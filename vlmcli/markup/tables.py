@@ -14,7 +14,14 @@ from vlmcli.markup.grid import write_grid
 _EDGE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
 _MOST_CELLS = 20_000
 _MOST_SPAN = 1_000
-_NOT_IN_CELLS = frozenset({"table", "ul", "ol", "dl", "pre", "img", "math", "svg", "form"})
+_NOT_IN_CELLS = frozenset(
+    {
+        *("table", "ul", "ol", "dl", "pre", "img", "math", "svg", "form"),
+        # The library's parser reads these to their ends, and drops what does not end.
+        *("script", "style", "textarea", "title", "iframe", "xmp", "noembed", "noframes"),
+        "plaintext",
+    }
+)
 _BREAKS = frozenset({"br", "p", "div", "li"})
 _PARTS = frozenset({"thead", "tbody", "tfoot", "caption", "colgroup", "col"})
 
@@ -69,6 +76,9 @@ def _outermost(text: str) -> list[tuple[int, int]]:
 
 def _read(html: str) -> list[list[str]] | None:
     """The grid of one table; None where it has none."""
+    if "<!" in html or "<?" in html:
+        # Comments and declarations, at some of which the library's parser fails.
+        return None
     parser = _TableParser()
     try:
         parser.feed(html)
@@ -87,7 +97,10 @@ class _Cell:
 
 
 class _TableParser(HTMLParser):
-    """Collects the cells of one table with their spans; end tags of rows and cells may lack."""
+    """Collects the cells of one table with their spans; end tags of rows and cells may lack.
+
+    A comment, or an end tag that is none, could hold words that a grid does not show.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -97,6 +110,9 @@ class _TableParser(HTMLParser):
         self._caption: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if any(value is None and name != "nowrap" for name, value in attrs):
+            # A tag that never closed has swallowed words of the page.
+            raise _TooMuchError
         if tag == "table" and not self._is_open:
             self._is_open = True
         elif tag in _NOT_IN_CELLS:
@@ -120,6 +136,9 @@ class _TableParser(HTMLParser):
         if tag in ("td", "th", "tr", *_PARTS):
             self._cell = None
             self._is_caption = False
+
+    def handle_comment(self, data: str) -> None:
+        raise _TooMuchError
 
     def handle_data(self, data: str) -> None:
         if self._cell is not None:
