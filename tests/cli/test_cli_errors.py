@@ -117,3 +117,29 @@ def test_names_in_any_bytes_work(cli):
     assert [path.name for path in (cli.folder / "out").iterdir()] == [
         os.fsdecode(b"caf\xe9 mit Leerzeichen.jsonl")
     ]
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["ocr", f"{LONG}.pdf"],
+        ["ocr", "a.pdf", "-o", f"{LONG}.txt"],
+        ["ocr", "a.pdf", "-m", LONG],
+        ["plan", LONG],
+        ["view", "a.jsonl", "-o", "x.html", "--root", LONG],
+        ["view", LONG, "-o", "x.html"],
+        ["eval", LONG, LONG],
+        ["doctor", LONG],
+        ["models", "show", LONG],
+    ],
+    ids=lambda args: " ".join(args).replace(LONG, "LONG"),
+)
+def test_names_that_no_file_can_have_are_no_bugs(cli, tmp_path, args):
+    """The system refuses to look at them, where it otherwise says that nothing is there."""
+    (tmp_path / "a.jsonl").write_text("")
+    done = cli(*args)
+    assert done.returncode in (2, 3, 4, 7)
+    assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") == 1

@@ -315,3 +315,19 @@ def test_the_wheel_has_them():
     patterns = data["tool"]["setuptools"]["package-data"]["vlmcli.recipes"]
     packed = {path.name for pattern in patterns for path in FOLDER.glob(pattern)}
     assert packed == {path.name for path in FOLDER.iterdir() if path.suffix not in (".py", "")}
+
+
+def test_a_recipe_cannot_name_another_one(folder, cli):
+    """The name was once checked and then followed by nobody."""
+    for name in ("markdown", "./mine.toml", "nosuch"):
+        write(folder / "mine.toml", f"description = 'x'\n[ocr]\nrecipe = '{name}'\n")
+        done = cli("ocr", "a.pdf", "--recipe", "./mine.toml", fake={})
+        assert done.returncode == 2
+        assert b"mine.toml, line 3: a recipe cannot name another one" in done.stderr
+
+
+def test_a_table_that_is_none_is_told_so(folder, cli):
+    for text in ("ocr = 3", "[[ocr]]"):
+        write(folder / "mine.toml", f"description = 'x'\n{text}\n")
+        done = cli("ocr", "a.pdf", "--recipe", "./mine.toml", fake={})
+        assert done.returncode == 2 and b"ocr must be a table" in done.stderr

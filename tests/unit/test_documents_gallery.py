@@ -91,3 +91,11 @@ def test_nothing_outside_of_a_root_is_found(tmp_path):
     for name in (str(outside), "../outside.pdf", "in/../../outside.pdf", "link.pdf"):
         with pytest.raises(InputError):
             find_document(name, beside=tmp_path, root=root)
+
+
+def test_a_name_that_no_file_can_have_is_a_missing_document(tmp_path):
+    for name in ("n" * 5000, "a/" * 3000, "nul\0l"):
+        for root in (None, tmp_path):
+            with pytest.raises(InputError) as caught:
+                find_document(name, beside=tmp_path, root=root)
+            assert caught.value.code == "missing"

@@ -163,6 +163,22 @@ def test_a_file_that_was_cut_says_so_and_keeps_what_is_there(folder, data, tmp_p
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize("part", [(0.2, 0.5), (0.4, 0.6), (0.1, 0.8)])
+def test_frames_lost_in_the_middle_are_told(folder, tmp_path, part):
+    """An AVI's frames have no times: those behind the gap once passed for the lost ones unsaid."""
+    whole = bytearray((folder / "a.avi").read_bytes())
+    first, last = (int(share * len(whole)) for share in part)
+    whole[first:last] = random.Random(0).randbytes(last - first)
+    damaged = tmp_path / "damaged.avi"
+    damaged.write_bytes(whole)
+    with opened(damaged, frame_interval=0.1) as document:
+        (warning,) = document.warnings
+        assert "damaged" in warning or "ends early" in warning
+    with pytest.raises(InputError, match="leave out --strict") as caught:
+        opened(damaged, strict=True)
+    assert caught.value.code == "damaged"
+
+
 def test_what_cannot_be_decoded_is_a_page_error_or_no_document(folder, tmp_path, monkeypatch):
     with opened(folder / "a.avi") as document:
         monkeypatch.setattr(_Player, "_grab", lambda self: False)

@@ -264,6 +264,7 @@ FrameInterval = Annotated[
     float,
     typer.Option(
         min=0.01,
+        max=1_000_000,
         metavar="SECONDS",
         help="Videos: a page for what is on display every so many seconds.",
         rich_help_panel=_READING,

@@ -25,13 +25,12 @@ def find_document(name: str, *, beside: Path, root: Path | None = None) -> Sourc
     """
     if name == STDIN:
         raise InputError("it came from standard input, and was not kept", code="missing")
-    for path in _places(name, beside, root):
-        try:
-            is_there = path.is_file()
-        except ValueError:  # a null character, which no file's name has
-            break
-        if is_there:
-            return Source(path=path, name=name)
+    try:
+        there = next((path for path in _places(name, beside, root) if path.is_file()), None)
+    except (OSError, ValueError):  # a name that no file can have: too long, a null character
+        there = None
+    if there is not None:
+        return Source(path=there, name=name)
     where = f"below {root}" if root else f"here or in {beside}"
     raise InputError(f"no such file {where}", code="missing")
 

@@ -39,20 +39,16 @@ def open_video(
     Args:
         source: the file.
         kind: its container.
-        strict: whether a file that is cut short is refused.
+        strict: whether a file that is cut short, or has lost frames, is refused.
         frame_interval: seconds between pages.
 
     Raises:
         InputError: no video inside, none that can be decoded, or damaged; with `strict`, also if
-            only cut short.
+            only a part is missing.
     """
-    is_cut = ends_early(source.path, kind)
-    if is_cut and strict:
-        raise InputError(
-            f"{source.name}: the file ends early",
-            remedy="leave out --strict to read what is there",
-            code="damaged",
-        )
+    notes = ["the file ends early; content may be missing"] if ends_early(source.path, kind) else []
+    if strict:
+        _refuse(source, notes)
     packets = _open_capture(source, decode=False)
     try:
         indexer = scan_packets(packets.grab, packets.get)
@@ -61,21 +57,39 @@ def open_video(
     player = _Player(source)
     try:
         last = player.last_time(indexer.last_key)
+        if not indexer.num_packets:
+            raise InputError(f"{source.name}: no frames in it", code="no-pages")
         if last is None:
             raise InputError(
                 f"{source.name}: no frame can be decoded (codec {player.codec})",
-                remedy="convert the video to H.264 or VP9",
+                remedy="it may be damaged or cut short; if not, convert it to H.264 or VP9",
                 code="unreadable",
             )
         index = indexer.index(frame_interval * 1000, last=last, end=player.end)
+        # Frames of an AVI have no times but their places in the row: lost ones move the others.
+        if kind == "avi" and not notes and index.num_frames < player.num_frames:
+            notes.append(
+                f"damaged: {index.num_frames} of {player.num_frames} frames are there; content may"
+                " be missing, and times behind the gap are wrong"
+            )
+            if strict:
+                _refuse(source, notes)
         if not len(index.pages):
             raise InputError(f"{source.name}: no frames in it", code="no-pages")
         player.keys = index.keys.tolist()
     except InputError:
         player.close()
         raise
-    notes = ("the file ends early; content may be missing",) if is_cut else ()
-    return VideoDocument(source, player, index, notes)
+    return VideoDocument(source, player, index, tuple(notes))
+
+
+def _refuse(source: Source, notes: list[str]) -> None:
+    for note in notes:
+        raise InputError(
+            f"{source.name}: {note}",
+            remedy="leave out --strict to read what is there",
+            code="damaged",
+        )
 
 
 class VideoDocument:
@@ -133,8 +147,7 @@ class VideoDocument:
                 remedy="raise --max-pixels",
                 code="bomb",
             )
-        until = self._times[index + 1] if index + 1 < self.num_pages else float("inf")
-        frame = self._player.frame(float(self._times[index]), float(until))
+        frame = self._player.frame(float(self._times[index]))
         if frame is None:
             raise PageError(f"the frame at {handle.time:g} s cannot be decoded")
         cv2 = _opencv()
@@ -164,8 +177,9 @@ class _Player:
             max(1, round(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT))),
         )
         rate = self._capture.get(cv2.CAP_PROP_FPS)
-        count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT)
-        self.end = 1000 * count / rate if rate > 0 else 0.0
+        self.num_frames = max(0, round(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)))
+        """Frames that the file says that it has."""
+        self.end = 1000 * self.num_frames / rate if rate > 0 else 0.0
         """Milliseconds that the file says that the video has."""
         self.rotation = round(self._capture.get(cv2.CAP_PROP_ORIENTATION_META)) % 360
         code = int(self._capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
@@ -179,13 +193,12 @@ class _Player:
         found = self._last_from(last_key)
         return self._last_from(0.0) if found is None else found
 
-    def frame(self, time: float, until: float) -> Any:
-        """The first frame at `time` or behind it, up to `until`, BGR (H, W, 3); None if there
-        is none."""
+    def frame(self, time: float) -> Any:
+        """The frame at `time`, BGR (H, W, 3); None where it cannot be decoded."""
         for begin in (self._nearest, self._rewind):
             begin(time)
             if self._forward(time):
-                if self._now is not None and self._now > until + TOLERANCE:
+                if self._now is not None and self._now > time + TOLERANCE:
                     continue
                 done, frame = self._capture.retrieve()
                 if done:

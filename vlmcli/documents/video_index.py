@@ -75,6 +75,11 @@ class VideoIndexer:
         )
 
     @property
+    def num_packets(self) -> int:
+        """Frames that the file has, decodable or not."""
+        return len(self._times)
+
+    @property
     def last_key(self) -> float:
         """Where decoding can begin last; 0 where nowhere else."""
         return max(self._keys, default=0.0)

@@ -116,7 +116,7 @@ def cuda_free(index: int) -> tuple[int, int]:
     """
     command = ["nvidia-smi", "--query-gpu=memory.free,memory.total", f"--id={index}"]
     command.append("--format=csv,noheader,nounits")
-    remedy = "give its memory in figures, as in --device-memory 24GiB"
+    remedy = "take --device cpu; a plan can have figures, as in --device-memory 24GiB"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

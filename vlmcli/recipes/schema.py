@@ -90,6 +90,8 @@ def check_tables(
         if key in schema and isinstance(value, dict):
             tables.append(key)
             continue
+        if key in schema:
+            raise UsageError(f"{file.place((key,))}: {key} must be a table, as in [{key}]")
         if not shared or isinstance(value, dict):
             raise _unknown(file, (key,), "table", [*schema, *ignored])
         name, setting = _setting(file, (key,), _union(schema), value)
