@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format docs clean
+# Two processes have two cores: threads of one would only wait for those of the other.
+RUN_TESTS := OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo test test-all check format docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,7 +18,11 @@ demo: $(STAMP)
 	$(BIN)/vlmcli ocr --text-layer ignore samples/scan.pdf
 
 test: $(STAMP)
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(RUN_TESTS) -m "not slow"
+
+# With the tests that take long: training from nothing, benchmarks, hundreds of look-alike pages.
+test-all: $(STAMP)
+	$(RUN_TESTS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -15,7 +15,13 @@ import pytest
 from hypothesis import settings
 
 # A pinned CI run judges the change, not the luck of the draw; everybody else's runs explore.
-settings.register_profile("vlmcli", deadline=None, derandomize=os.environ.get("CI") == "true")
+# Fifty examples a property keep the suite within ten minutes; VLMCLI_EXAMPLES asks for more.
+settings.register_profile(
+    "vlmcli",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    max_examples=int(os.environ.get("VLMCLI_EXAMPLES", "50")),
+)
 settings.load_profile("vlmcli")
 _numbers = itertools.count()
 # Triton reads it when it is imported, and some libraries import it early.

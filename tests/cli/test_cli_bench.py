@@ -25,6 +25,7 @@ def bench(real, *args: str) -> tuple[dict, list[str]]:
     return json.loads(last), lines
 
 
+@pytest.mark.slow
 def test_a_plan_with_measured_coefficients_holds_and_is_near(real) -> None:
     result, lines = bench(real, "plan", "--only", "tiny A4", "--probe")
     (job,) = result["jobs"]
@@ -46,6 +47,7 @@ def test_jobs_are_chosen_by_the_words_of_their_names() -> None:
     assert all(case.label in str(refusal.value) for case in CASES)
 
 
+@pytest.mark.slow
 def test_a_probe_is_stored_and_used_by_plan_and_ocr(real, monkeypatch) -> None:
     scan = str(write_pages(real.folder / "scan.pdf", [1]))
     monkeypatch.setenv("XDG_CACHE_HOME", str(real.folder / "cache"))
@@ -69,6 +71,7 @@ def test_a_probe_is_stored_and_used_by_plan_and_ocr(real, monkeypatch) -> None:
     assert stats["memory_planned_bytes"] == after.peak_bytes
 
 
+@pytest.mark.slow
 def test_memory_over_pages_is_measured_under_a_cap_and_drawn(real) -> None:
     cap = 480 * MIB
     options = ("--pages", "1,3", "--max-memory", "480MiB", "--plot", "memory.png")

@@ -18,6 +18,7 @@ def bench(real, *args: str) -> dict:
     return json.loads(done.stdout.decode().splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_what_repeats_is_read_once_and_says_the_same(real) -> None:
     sizes = ("--equal", "4", "--frames", "14", "--distinct", "1", "--rounds", "1")
     result = bench(real, "repeats", *sizes)

@@ -267,6 +267,7 @@ def run_script(*arguments: str) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_the_comparison_reads_pages_and_ends_with_json(
     recipe: dict[str, ModuleType], tmp_path: Path
 ) -> None:

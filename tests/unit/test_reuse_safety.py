@@ -68,7 +68,6 @@ def run_job(sheets: list[Sheet], rng: np.random.Generator, *, noise: float) -> C
     return kinds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0, 4])
 def test_no_two_of_two_hundred_invoices_are_confused(noise):
     rng = random.Random(1)
@@ -78,7 +77,6 @@ def test_no_two_of_two_hundred_invoices_are_confused(noise):
     assert kinds["draft"] >= 0.7 * len(sheets)
 
 
-@pytest.mark.slow
 def test_no_two_of_a_hundred_forms_are_confused():
     rng = random.Random(2)
     sheets = [form(2, size=10)]

@@ -38,7 +38,6 @@ def start(process: subprocess.Popen, first: int, count: int, batch: int) -> int:
     return int(process.stdout.readline())
 
 
-@pytest.mark.slow
 def test_twenty_kills_in_the_middle_of_writing_leave_a_sound_store(tmp_path):
     rng = random.Random(0)
     with nursery(tmp_path) as process:
