@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import store_pages
 from store_pages import KEY, MAX_BYTES, page, record
 
