@@ -6,13 +6,11 @@ and better understanding vision-language models", arXiv 2408.12637; Marafioti et
 "SmolVLM", arXiv 2504.05299.
 """
 
-import re
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from vlmcli.engine.config import ModelConfig, ProcessorConfig, VisionConfig
@@ -24,6 +22,8 @@ from vlmcli.engine.geometry import (
     idefics3_resized,
 )
 from vlmcli.engine.layers import Linear
+from vlmcli.engine.models import siglip
+from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import faults_named, parse_pixels
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
@@ -52,19 +52,10 @@ _DEFAULTS: dict[str, Any] = {
     "resample": 1,
 }
 """Of the image processor; 1 is Lanczos."""
-_NAMES = tuple(
-    (re.compile(pattern), ours)
-    for pattern, ours in (
-        (r"^model\.text_model\.", "model."),
-        (r"^model\.connector\.", "visual.merger."),
-        (r"^model\.vision_model\.embeddings\.patch_embedding\.", "visual.patch_embed.proj."),
-        (r"^model\.vision_model\.embeddings\.position_embedding\.", "visual.pos_embed."),
-        (r"^model\.vision_model\.encoder\.layers\.", "visual.blocks."),
-        (r"^model\.vision_model\.post_layernorm\.", "visual.post_norm."),
-        (r"^(visual\.blocks\.\d+)\.layer_norm([12])\.", r"\1.norm\2."),
-        (r"^(visual\.blocks\.\d+)\.self_attn\.out_proj\.", r"\1.attn.proj."),
-        (r"^(visual\.blocks\.\d+)\.self_attn\.", r"\1.attn."),
-    )
+_NAMES = rules(
+    (r"^model\.text_model\.", "model."),
+    (r"^model\.connector\.", "visual.merger."),
+    (r"^model\.vision_model\.", "visual."),
 )
 
 
@@ -90,7 +81,7 @@ class Idefics3(Qwen2VL):
     def make_tower(config: ModelConfig, ops: Ops, *, adjacent: bool) -> nn.Module:
         """The vision half; it has no rotary positions that `adjacent` could speak of."""
         vision = config.vision
-        rows = position_rows(vision.tile_side, vision.position_side)
+        rows = siglip.bucket_ids(vision.tile_side, vision.tile_side, vision.position_side)
         rows = rows[patch_order(vision.tile_side, vision.merge_size)]
         return TileTower(
             config,
@@ -99,19 +90,6 @@ class Idefics3(Qwen2VL):
             merger=Connector(vision),
             post_norm=vision.has_post_norm,
         )
-
-
-def position_rows(tile_side: int, position_side: int) -> Tensor:
-    """[tile_side²] int64: which of `position_side`² learned positions each patch has, row by row.
-
-    A patch takes the position whose place on the square is the nearest below its own. The same
-    float32 steps as in the published tower: where they round down, so must these.
-    """
-    borders = torch.arange(1 / position_side, 1.0, 1 / position_side, device="cpu")
-    steps = 1.0 / torch.tensor(tile_side, device="cpu")
-    places = torch.arange(tile_side, dtype=torch.float32, device="cpu") * steps
-    index = torch.bucketize(places.clamp(max=1.0 - 1e-6), borders, right=True)
-    return (index[:, None] * position_side + index).view(-1)
 
 
 def parse_idefics3(model_type: str, raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
@@ -148,9 +126,7 @@ Raises:
 
 def canonical_name(name: str) -> str | None:
     """Our name of a checkpoint tensor; None for one that carries no weight."""
-    for pattern, ours in _NAMES:
-        name = pattern.sub(ours, name)
-    return name
+    return renamed(renamed(name, _NAMES), siglip.NAMES)
 
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:

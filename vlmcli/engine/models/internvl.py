@@ -6,7 +6,6 @@ al. 2025, "InternVL3", arXiv 2504.10479; Chen et al. 2024, "How Far Are We to GP
 2404.16821, section 3.2, for tiles and pixel shuffle.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from vlmcli.engine.config import ModelConfig, ProcessorConfig, VisionConfig
 from vlmcli.engine.geometry import ImageGeometry, TileConfig, internvl, tile_config
 from vlmcli.engine.layers import Layer, LayerNorm, Linear, WeightSlot, parameter
+from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import faults_named, parse_pixels
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
@@ -41,29 +41,26 @@ CHAT = (
 _QK_NORM_EPS = 1e-6
 _PROJECTOR_EPS = 1e-5
 """Default of torch's LayerNorm; the projector's config has no entry for it."""
-_NAMES = tuple(
-    (re.compile(pattern), ours)
-    for pattern, ours in (
-        (r"^language_model\.lm_head\.", "lm_head."),
-        (r"^(?:model\.)?language_model\.(?:model\.)?", "model."),
-        (r"^(?:model\.)?multi_modal_projector\.", "visual.merger."),
-        (r"^(?:model\.)?vision_tower\.embeddings\.cls_token$", "visual.pos_embed.cls_token"),
-        (
-            r"^(?:model\.)?vision_tower\.embeddings\.position_embeddings$",
-            "visual.pos_embed.position_embeddings",
-        ),
-        (
-            r"^(?:model\.)?vision_tower\.embeddings\.patch_embeddings\.projection\.",
-            "visual.patch_embed.proj.",
-        ),
-        (r"^(?:model\.)?vision_tower\.encoder\.layer\.", "visual.blocks."),
-        (r"^(?:model\.)?vision_tower\.layernorm\.", "visual.post_norm."),
-        (r"^(visual\.blocks\.\d+)\.layernorm_before\.", r"\1.norm1."),
-        (r"^(visual\.blocks\.\d+)\.layernorm_after\.", r"\1.norm2."),
-        (r"^(visual\.blocks\.\d+)\.lambda_([12])$", r"\1.scale.lambda_\2"),
-        (r"^(visual\.blocks\.\d+)\.attention\.projection_layer\.", r"\1.attn.proj."),
-        (r"^(visual\.blocks\.\d+)\.attention\.", r"\1.attn."),
-    )
+_NAMES = rules(
+    (r"^language_model\.lm_head\.", "lm_head."),
+    (r"^(?:model\.)?language_model\.(?:model\.)?", "model."),
+    (r"^(?:model\.)?multi_modal_projector\.", "visual.merger."),
+    (r"^(?:model\.)?vision_tower\.embeddings\.cls_token$", "visual.pos_embed.cls_token"),
+    (
+        r"^(?:model\.)?vision_tower\.embeddings\.position_embeddings$",
+        "visual.pos_embed.position_embeddings",
+    ),
+    (
+        r"^(?:model\.)?vision_tower\.embeddings\.patch_embeddings\.projection\.",
+        "visual.patch_embed.proj.",
+    ),
+    (r"^(?:model\.)?vision_tower\.encoder\.layer\.", "visual.blocks."),
+    (r"^(?:model\.)?vision_tower\.layernorm\.", "visual.post_norm."),
+    (r"^(visual\.blocks\.\d+)\.layernorm_before\.", r"\1.norm1."),
+    (r"^(visual\.blocks\.\d+)\.layernorm_after\.", r"\1.norm2."),
+    (r"^(visual\.blocks\.\d+)\.lambda_([12])$", r"\1.scale.lambda_\2"),
+    (r"^(visual\.blocks\.\d+)\.attention\.projection_layer\.", r"\1.attn.proj."),
+    (r"^(visual\.blocks\.\d+)\.attention\.", r"\1.attn."),
 )
 
 
@@ -216,9 +213,7 @@ def canonical_name(name: str) -> str | None:
     """
     if name.endswith("vision_tower.embeddings.mask_token"):
         return None
-    for pattern, ours in _NAMES:
-        name = pattern.sub(ours, name)
-    return name
+    return renamed(name, _NAMES)
 
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:

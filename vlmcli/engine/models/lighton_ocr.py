@@ -5,7 +5,6 @@ patches at the edge are seen by the others and then dropped, as the published pr
 Agrawal et al. 2024, "Pixtral 12B", arXiv 2410.07073, section 2.2, for the tower.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,14 +23,16 @@ from vlmcli.engine.config import (
 from vlmcli.engine.geometry import LIGHTON_OCR, ImageGeometry, PixtralConfig, pixtral
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.merging import MergingLayer
+from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import decoder_fields, faults_named, parse_pixels
-from vlmcli.engine.models.qwen2_vl import Qwen2VL, frame_ends
+from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.vision import (
     Grid,
     PatchEmbed,
     VisionBlock,
     VisionRMSNorm,
     VisionRotary,
+    frame_ends,
     patch_places,
 )
 from vlmcli.errors import ModelError
@@ -41,20 +42,17 @@ CHAT = (
     "<|im_start|>system<|im_end|>\n<|im_start|>user\n",
     "{question}<|im_end|>\n<|im_start|>assistant\n",
 )
-_NAMES = tuple(
-    (re.compile(pattern), ours)
-    for pattern, ours in (
-        (r"^model\.language_model\.", "model."),
-        (r"^(?:model\.)?vision_projection\.", "visual.merger."),
-        (r"^(?:model\.)?vision_encoder\.patch_conv\.", "visual.patch_embed.proj."),
-        (r"^(?:model\.)?vision_encoder\.transformer\.layers\.", "visual.blocks."),
-        (r"^(?:model\.)?vision_encoder\.", "visual."),
-        (r"^(visual\.blocks\.\d+)\.attention_norm\.", r"\1.norm1."),
-        (r"^(visual\.blocks\.\d+)\.ffn_norm\.", r"\1.norm2."),
-        (r"^(visual\.blocks\.\d+)\.feed_forward\.", r"\1.mlp."),
-        (r"^(visual\.blocks\.\d+)\.attention\.o_proj\.", r"\1.attn.proj."),
-        (r"^(visual\.blocks\.\d+)\.attention\.", r"\1.attn."),
-    )
+_NAMES = rules(
+    (r"^model\.language_model\.", "model."),
+    (r"^(?:model\.)?vision_projection\.", "visual.merger."),
+    (r"^(?:model\.)?vision_encoder\.patch_conv\.", "visual.patch_embed.proj."),
+    (r"^(?:model\.)?vision_encoder\.transformer\.layers\.", "visual.blocks."),
+    (r"^(?:model\.)?vision_encoder\.", "visual."),
+    (r"^(visual\.blocks\.\d+)\.attention_norm\.", r"\1.norm1."),
+    (r"^(visual\.blocks\.\d+)\.ffn_norm\.", r"\1.norm2."),
+    (r"^(visual\.blocks\.\d+)\.feed_forward\.", r"\1.mlp."),
+    (r"^(visual\.blocks\.\d+)\.attention\.o_proj\.", r"\1.attn.proj."),
+    (r"^(visual\.blocks\.\d+)\.attention\.", r"\1.attn."),
 )
 
 
@@ -151,9 +149,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
 
 def canonical_name(name: str) -> str | None:
     """Our name of a checkpoint tensor; None for one that carries no weight."""
-    for pattern, ours in _NAMES:
-        name = pattern.sub(ours, name)
-    return name
+    return renamed(name, _NAMES)
 
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:

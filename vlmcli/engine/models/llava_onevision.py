@@ -29,6 +29,8 @@ from vlmcli.engine.geometry import (
     llava_onevision_mosaic,
 )
 from vlmcli.engine.layers import Layer, Linear, WeightSlot, copy_slot, parameter
+from vlmcli.engine.models import siglip
+from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import faults_named, parse_pixels
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
@@ -44,21 +46,12 @@ CHAT = (
 )
 _UNUSED = re.compile(r"vision_tower\.(?:vision_model\.)?(?:post_layernorm|head)\.")
 """Behind the layer whose output is used."""
-_NAMES = tuple(
-    (re.compile(pattern), ours)
-    for pattern, ours in (
-        (r"^language_model\.lm_head\.", "lm_head."),
-        (r"^model\.image_newline$", "image_newline"),
-        (r"^(?:model\.)?language_model\.(?:model\.)?", "model."),
-        (r"^(?:model\.)?multi_modal_projector\.", "visual.merger."),
-        (r"^(?:model\.)?vision_tower\.(?:vision_model\.)?", "visual."),
-        (r"^visual\.embeddings\.patch_embedding\.", "visual.patch_embed.proj."),
-        (r"^visual\.embeddings\.position_embedding\.", "visual.pos_embed."),
-        (r"^visual\.encoder\.layers\.", "visual.blocks."),
-        (r"^(visual\.blocks\.\d+)\.layer_norm([12])\.", r"\1.norm\2."),
-        (r"^(visual\.blocks\.\d+)\.self_attn\.out_proj\.", r"\1.attn.proj."),
-        (r"^(visual\.blocks\.\d+)\.self_attn\.", r"\1.attn."),
-    )
+_NAMES = rules(
+    (r"^language_model\.lm_head\.", "lm_head."),
+    (r"^model\.image_newline$", "image_newline"),
+    (r"^(?:model\.)?language_model\.(?:model\.)?", "model."),
+    (r"^(?:model\.)?multi_modal_projector\.", "visual.merger."),
+    (r"^(?:model\.)?vision_tower\.(?:vision_model\.)?", "visual."),
 )
 
 
@@ -151,9 +144,7 @@ def canonical_name(name: str) -> str | None:
     """Our name of a checkpoint tensor; None for one that carries no weight."""
     if _UNUSED.search(name):
         return None
-    for pattern, ours in _NAMES:
-        name = pattern.sub(ours, name)
-    return name
+    return renamed(renamed(name, _NAMES), siglip.NAMES)
 
 
 def geometry(width: int, height: int, processor: ProcessorConfig) -> ImageGeometry:

@@ -41,6 +41,7 @@ from vlmcli.engine.models.vision import (
     PatchEmbed,
     VisionBlock,
     VisionRotary,
+    frame_ends,
     patch_places,
     vision_norm,
 )
@@ -282,9 +283,3 @@ def _parse_vision(raw: dict[str, Any]) -> VisionConfig:
         activation=activation,
         **tower_fields(raw, int(raw["patch_size"])),
     )
-
-
-def frame_ends(grids: Sequence[Grid]) -> npt.NDArray[np.int32]:
-    """Cumulative patch counts; every frame attends within itself."""
-    lens = [height * width for frames, height, width in grids for _ in range(frames)]
-    return np.cumsum([0, *lens], dtype=np.int32)

@@ -4,11 +4,11 @@ Covers dense checkpoints of transformers' `qwen3_vl` type. Pictures only. Qwen t
 Technical Report", arXiv 2511.21631.
 """
 
-import re
 from typing import Any
 
 from vlmcli.engine.config import ModelConfig, TextConfig, VisionConfig
 from vlmcli.engine.models import qwen2_vl
+from vlmcli.engine.models.names import renamed, rules
 from vlmcli.engine.models.parsing import (
     decoder_fields,
     multimodal_rope,
@@ -22,11 +22,11 @@ __all__ = ["CHAT", "Qwen3VL", "canonical_name", "geometry", "parse_config"]
 
 Qwen3VL = Qwen2VL
 CHAT = ("<|im_start|>user\n<|vision_start|>", qwen2_vl.CHAT[1])
-_RENAMED = (
-    (re.compile(r"(visual\.blocks\.\d+\.mlp\.)linear_fc"), r"\1fc"),
-    (re.compile(r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)norm\."), r"\1ln_q."),
-    (re.compile(r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)linear_fc1"), r"\1mlp.0"),
-    (re.compile(r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)linear_fc2"), r"\1mlp.2"),
+_NAMES = rules(
+    (r"(visual\.blocks\.\d+\.mlp\.)linear_fc", r"\1fc"),
+    (r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)norm\.", r"\1ln_q."),
+    (r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)linear_fc1", r"\1mlp.0"),
+    (r"(visual\.(?:merger|deepstack_merger_list\.\d+)\.)linear_fc2", r"\1mlp.2"),
 )
 
 
@@ -45,9 +45,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
 def canonical_name(name: str) -> str | None:
     """Our name of a checkpoint tensor; None for one that carries no weight."""
     found = qwen2_vl.canonical_name(name)
-    for pattern, ours in _RENAMED:
-        found = found and pattern.sub(ours, found)
-    return found
+    return None if found is None else renamed(found, _NAMES)
 
 
 def _parse_text(raw: dict[str, Any], text: dict[str, Any]) -> TextConfig:

@@ -6,14 +6,13 @@ Dehghani et al. 2023, "Patch n' Pack", arXiv 2307.06304, section 2.1, for positi
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vlmcli.engine.config import ProcessorConfig, VisionConfig
 from vlmcli.engine.layers import Layer, parameter
 from vlmcli.engine.models.names import Rules, rules
-from vlmcli.engine.models.vision import Grid, PatchEmbed, VisionBlock, vision_norm
+from vlmcli.engine.models.vision import Grid, PatchEmbed, VisionBlock, frame_ends, vision_norm
 from vlmcli.kernels import Ops
 
 NAMES: Rules = rules(
@@ -21,7 +20,7 @@ NAMES: Rules = rules(
     (r"^visual\.embeddings\.position_embedding\.", "visual.pos_embed."),
     (r"^visual\.encoder\.layers\.", "visual.blocks."),
     (r"^visual\.post_layernorm\.", "visual.post_norm."),
-    (r"^(visual\.blocks\.\d+)\.layer_norm", r"\1.norm"),
+    (r"^(visual\.blocks\.\d+)\.layer_norm([12])\.", r"\1.norm\2."),
     (r"^(visual\.blocks\.\d+)\.self_attn\.out_proj\.", r"\1.attn.proj."),
     (r"^(visual\.blocks\.\d+)\.self_attn\.", r"\1.attn."),
 )
@@ -38,19 +37,27 @@ class BucketPositions(Layer):
 
     def forward(self, grids: Sequence[Grid]) -> Tensor:
         """[N, hidden] for the patches of images with these grids, row by row."""
-        ids = [self._ids(rows, columns).repeat(frames) for frames, rows, columns in grids]
+        ids = [
+            bucket_ids(rows, columns, self.side).repeat(frames) for frames, rows, columns in grids
+        ]
         return self.weight.index_select(0, torch.cat(ids).to(self.weight.device))
 
-    def _ids(self, rows: int, columns: int) -> Tensor:
-        return (self._buckets(rows).view(-1, 1) * self.side + self._buckets(columns)).flatten()
 
-    def _buckets(self, count: int) -> Tensor:
-        # The roundings of float32 decide where a corner lies on a border, so they are those of the
-        # models' own code.
-        borders = torch.arange(1 / self.side, 1.0, 1 / self.side, device="cpu")
-        step = 1.0 / torch.tensor(count, device="cpu")
-        places = torch.arange(count, dtype=torch.float32, device="cpu") * step
-        return torch.bucketize(places.clamp(max=1.0 - 1e-6), borders, right=True)
+def bucket_ids(rows: int, columns: int, side: int) -> Tensor:
+    """[rows · columns] int64: which of `side`² positions each patch of a picture has, row by row.
+
+    That into which its upper left corner falls.
+    """
+    return (_buckets(rows, side).view(-1, 1) * side + _buckets(columns, side)).flatten()
+
+
+def _buckets(count: int, side: int) -> Tensor:
+    # The roundings of float32 decide where a corner lies on a border, so they are those of the
+    # models' own code.
+    borders = torch.arange(1 / side, 1.0, 1 / side, device="cpu")
+    step = 1.0 / torch.tensor(count, device="cpu")
+    places = torch.arange(count, dtype=torch.float32, device="cpu") * step
+    return torch.bucketize(places.clamp(max=1.0 - 1e-6), borders, right=True)
 
 
 class SiglipTower(nn.Module):
@@ -69,8 +76,7 @@ class SiglipTower(nn.Module):
         """[N, channels · size²] uint8 of images with the given grids to [N, hidden]."""
         x = self.patch_embed(patches)
         x.add_(self.pos_embed(grids))
-        lens = [rows * columns for frames, rows, columns in grids for _ in range(frames)]
-        cu_seqlens = np.cumsum([0, *lens], dtype=np.int32)
+        cu_seqlens = frame_ends(grids)
         for block in self.blocks:
             x = block(x, None, cu_seqlens)
         normed: Tensor = self.post_norm(x)

@@ -4,7 +4,7 @@ Patches of all images lie one behind the other, sorted by image size, and attend
 image. Resizing, prompts and positions of the tokens that come out are not its business.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -227,3 +227,9 @@ def patch_places(grid: Grid, merge_size: int) -> npt.NDArray[np.int32]:
     cells = (height // merge_size, merge_size, width // merge_size, merge_size)
     places = np.stack([x.reshape(cells).transpose(0, 2, 1, 3).ravel() for x in (rows, columns)], 1)
     return np.tile(places, (frames, 1))
+
+
+def frame_ends(grids: Sequence[Grid]) -> npt.NDArray[np.int32]:
+    """Cumulative patch counts; every frame attends within itself."""
+    lens = [height * width for frames, height, width in grids for _ in range(frames)]
+    return np.cumsum([0, *lens], dtype=np.int32)
