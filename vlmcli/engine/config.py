@@ -298,9 +298,11 @@ class ModelConfig:
     vision: VisionConfig
     processor: ProcessorConfig
     image_token_id: int
-    vision_start_token_id: int
-    vision_end_token_id: int
-    eos_token_ids: tuple[int, ...]
+    vision_start_token_id: int = -1
+    vision_end_token_id: int = -1
+    """Of the marks around the picture of a line; −1 in families that read no lines."""
+    eos_token_ids: tuple[int, ...] = ()
+    """Stand in files beside config.json as well: the loader finds them."""
     dtype: str
     """The weights' own dtype, for `EngineConfig.dtype = "auto"` off the CPU."""
     draft_head: DraftHeadConfig | None = None

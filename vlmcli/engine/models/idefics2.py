@@ -23,7 +23,13 @@ from vlmcli.engine.geometry import Idefics2Config, ImageGeometry, idefics2, idef
 from vlmcli.engine.layers import GatedMLP
 from vlmcli.engine.models import siglip
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import decoder_fields, faults_named, parse_pixels
+from vlmcli.engine.models.parsing import (
+    decoder_fields,
+    faults_named,
+    parse_pixels,
+    picture_tower_fields,
+    stored_dtype,
+)
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.resampler import Resampler
 from vlmcli.engine.models.siglip import SiglipTower
@@ -45,6 +51,12 @@ _MISTRAL = {
     "sliding_window": 4096,
 }
 """What transformers takes where a published file says nothing of its decoder."""
+_VISION = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 _PIXELS = {"image_mean": (0.5, 0.5, 0.5), "image_std": (0.5, 0.5, 0.5), "resample": 2}
 _NAMES = rules(
     (r"^model\.text_model\.", "model."),
@@ -102,10 +114,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             vision=_parse_vision(raw["vision_config"], raw.get("perceiver_config") or {}, text),
             processor=parse_pixels(_PIXELS | processor, idefics2_config(raw, processor)),
             image_token_id=int(raw.get("image_token_id", 32001)),
-            vision_start_token_id=-1,
-            vision_end_token_id=-1,
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 
@@ -150,20 +159,12 @@ def _parse_vision(
     patch_size = int(vision.get("patch_size", 32))
     resampler = _parse_resampler(perceiver, text)
     return VisionConfig(
-        hidden_size=int(vision.get("hidden_size", 768)),
-        num_layers=int(vision.get("num_hidden_layers", 12)),
-        num_heads=int(vision.get("num_attention_heads", 12)),
-        intermediate_size=int(vision.get("intermediate_size", 3072)),
+        **picture_tower_fields(_VISION | vision),
         out_hidden_size=text.hidden_size,
-        in_channels=int(vision.get("num_channels", 3)),
         patch_size=patch_size,
-        temporal_patch_size=0,
         merge_size=1,
         activation="gelu_tanh",
-        norm_eps=float(vision.get("layer_norm_eps", 1e-6)),
         rope_theta=0.0,
-        has_split_qkv=True,
-        patch_bias=True,
         position_side=int(vision.get("image_size", 224)) // patch_size,
         resampler=resampler,
     )

@@ -24,7 +24,12 @@ from vlmcli.engine.geometry import (
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models import siglip
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import faults_named, parse_pixels
+from vlmcli.engine.models.parsing import (
+    faults_named,
+    parse_pixels,
+    picture_tower_fields,
+    stored_dtype,
+)
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.tile_tower import TilePositions, TileTower, patch_order
@@ -52,6 +57,12 @@ _DEFAULTS: dict[str, Any] = {
     "resample": 1,
 }
 """Of the image processor; 1 is Lanczos."""
+_VISION = {
+    "hidden_size": 1152,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "intermediate_size": 3072,
+}
 _NAMES = rules(
     (r"^model\.text_model\.", "model."),
     (r"^model\.connector\.", "visual.merger."),
@@ -109,10 +120,7 @@ def parse_idefics3(model_type: str, raw: dict[str, Any], processor: dict[str, An
             vision=vision,
             processor=pixels,
             image_token_id=int(raw.get("image_token_id", 128257)),
-            vision_start_token_id=-1,
-            vision_end_token_id=-1,
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 
@@ -179,20 +187,12 @@ def _parse_vision(
             f"tiles of {tile_side} patches in a {model_type} model cannot be merged by {scale}"
         )
     return VisionConfig(
-        hidden_size=int(vision.get("hidden_size", 1152)),
-        num_layers=int(vision.get("num_hidden_layers", 12)),
-        num_heads=int(vision.get("num_attention_heads", 16)),
-        intermediate_size=int(vision.get("intermediate_size", 3072)),
+        **picture_tower_fields(_VISION | vision),
         out_hidden_size=out_size,
-        in_channels=int(vision.get("num_channels", 3)),
         patch_size=patch,
-        temporal_patch_size=0,
         merge_size=scale,
         activation="gelu_tanh",
-        norm_eps=float(vision.get("layer_norm_eps", 1e-6)),
         rope_theta=0.0,
-        has_split_qkv=True,
-        patch_bias=True,
         position_side=int(vision.get("image_size", 224)) // patch,
         tile_side=tile_side,
         has_post_norm=True,

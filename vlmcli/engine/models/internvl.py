@@ -18,7 +18,13 @@ from vlmcli.engine.config import ModelConfig, ProcessorConfig, VisionConfig
 from vlmcli.engine.geometry import ImageGeometry, TileConfig, internvl, tile_config
 from vlmcli.engine.layers import Layer, LayerNorm, Linear, WeightSlot, parameter
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import faults_named, parse_pixels
+from vlmcli.engine.models.parsing import (
+    faults_named,
+    parse_pixels,
+    picture_tower_fields,
+    require_known,
+    stored_dtype,
+)
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.tile_tower import TilePositions, TileTower, patch_order
@@ -41,6 +47,12 @@ CHAT = (
 _QK_NORM_EPS = 1e-6
 _PROJECTOR_EPS = 1e-5
 """Default of torch's LayerNorm; the projector's config has no entry for it."""
+_VISION = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 _NAMES = rules(
     (r"^language_model\.lm_head\.", "lm_head."),
     (r"^(?:model\.)?language_model\.(?:model\.)?", "model."),
@@ -190,7 +202,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     """
     with faults_named("internvl"):
         text = raw["text_config"]
-        _refuse(raw)
+        _require_known(raw)
         tied = is_tied(raw, text, default=True)
         vision = _parse_vision(raw, int(text["hidden_size"]))
         return ModelConfig(
@@ -199,10 +211,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             vision=vision,
             processor=_parse_processor(raw, processor, vision),
             image_token_id=int(raw.get("image_token_id", 151667)),
-            vision_start_token_id=-1,
-            vision_end_token_id=-1,
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 
@@ -235,18 +244,16 @@ def cut(pixels: npt.NDArray[np.uint8], config: ModelConfig) -> list[Part]:
     return ["<img>", *(View(pixels=tile, num_tokens=num_tokens) for tile in tiles), "</img>"]
 
 
-def _refuse(raw: dict[str, Any]) -> None:
-    """What no published checkpoint has."""
+def _require_known(raw: dict[str, Any]) -> None:
     vision = raw["vision_config"]
-    for part, key, known in (
+    require_known(
+        "internvl",
         (raw, "projector_hidden_act", "gelu"),
         (raw, "vision_feature_layer", -1),
         (raw, "vision_feature_select_strategy", "default"),
         (vision, "hidden_act", "gelu"),
         (vision, "use_absolute_position_embeddings", True),
-    ):
-        if part.get(key, known) != known:
-            raise ModelError(f"{key} {part[key]!r} of an internvl model is not supported")
+    )
 
 
 def _parse_vision(raw: dict[str, Any], out_size: int) -> VisionConfig:
@@ -256,24 +263,16 @@ def _parse_vision(raw: dict[str, Any], out_size: int) -> VisionConfig:
         raise ModelError(f"norm {norm!r} of an internvl tower is not supported")
     patch, image = _side(vision.get("patch_size", 14)), _side(vision.get("image_size", 448))
     return VisionConfig(
-        hidden_size=int(vision.get("hidden_size", 1024)),
-        num_layers=int(vision.get("num_hidden_layers", 24)),
-        num_heads=int(vision.get("num_attention_heads", 16)),
-        intermediate_size=int(vision.get("intermediate_size", 4096)),
+        **picture_tower_fields(_VISION | vision),
         out_hidden_size=out_size,
-        in_channels=int(vision.get("num_channels", 3)),
         patch_size=patch,
-        temporal_patch_size=0,
         merge_size=round(1 / float(raw.get("downsample_ratio", 0.5))),
         activation="gelu",
-        norm_eps=float(vision.get("layer_norm_eps", 1e-6)),
         rope_theta=0.0,
         norm="rms" if norm == "rms_norm" else "layer",
-        has_split_qkv=True,
         has_qkv_bias=bool(vision.get("attention_bias", False)),
         has_wide_qk_norm=bool(vision.get("use_qk_norm", False)),
         has_post_norm=not vision.get("use_mean_pooling", True),
-        patch_bias=True,
         tile_side=image // patch,
     )
 

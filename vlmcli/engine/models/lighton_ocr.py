@@ -24,7 +24,12 @@ from vlmcli.engine.geometry import LIGHTON_OCR, ImageGeometry, PixtralConfig, pi
 from vlmcli.engine.layers import Linear
 from vlmcli.engine.models.merging import MergingLayer
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import decoder_fields, faults_named, parse_pixels
+from vlmcli.engine.models.parsing import (
+    decoder_fields,
+    faults_named,
+    parse_pixels,
+    stored_dtype,
+)
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.vision import (
     Grid,
@@ -140,10 +145,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             vision=_parse_vision(raw["vision_config"], raw, text.hidden_size),
             processor=_parse_processor(processor, raw),
             image_token_id=int(raw.get("image_token_id", 151655)),
-            vision_start_token_id=-1,
-            vision_end_token_id=-1,
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 

@@ -31,7 +31,13 @@ from vlmcli.engine.geometry import (
 from vlmcli.engine.layers import Layer, Linear, WeightSlot, copy_slot, parameter
 from vlmcli.engine.models import siglip
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import faults_named, parse_pixels
+from vlmcli.engine.models.parsing import (
+    faults_named,
+    parse_pixels,
+    picture_tower_fields,
+    require_known,
+    stored_dtype,
+)
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.tile_tower import TilePositions, TileTower, patch_order
@@ -44,6 +50,12 @@ CHAT = (
     "<|im_start|>user ",
     "\n{question}<|im_end|><|im_start|>assistant\n",
 )
+_VISION = {
+    "hidden_size": 1152,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 16,
+    "intermediate_size": 4304,
+}
 _UNUSED = re.compile(r"vision_tower\.(?:vision_model\.)?(?:post_layernorm|head)\.")
 """Behind the layer whose output is used."""
 _NAMES = rules(
@@ -124,7 +136,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
     """
     with faults_named("llava_onevision"):
         text = raw["text_config"]
-        _refuse(raw)
+        _require_known(raw)
         tied = is_tied(raw, text, default=False)
         vision = _parse_vision(raw, int(text["hidden_size"]))
         return ModelConfig(
@@ -133,10 +145,7 @@ def parse_config(raw: dict[str, Any], processor: dict[str, Any]) -> ModelConfig:
             vision=vision,
             processor=parse_pixels(processor, _parse_geometry(raw, processor)),
             image_token_id=int(raw.get("image_token_index", raw.get("image_token_id", 151646))),
-            vision_start_token_id=-1,
-            vision_end_token_id=-1,
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 
@@ -188,38 +197,28 @@ def fitted(pixels: Pixels, width: int, height: int, resample: int) -> Pixels:
     return canvas
 
 
-def _refuse(raw: dict[str, Any]) -> None:
-    """What no published checkpoint has."""
+def _require_known(raw: dict[str, Any]) -> None:
     vision = raw["vision_config"]
-    for part, key, known in (
+    require_known(
+        "llava_onevision",
         (raw, "projector_hidden_act", "gelu"),
         (raw, "vision_feature_layer", -1),
         (raw, "vision_feature_select_strategy", "full"),
         (vision, "model_type", "siglip_vision_model"),
         (vision, "hidden_act", "gelu_pytorch_tanh"),
-    ):
-        if part.get(key, known) != known:
-            raise ModelError(f"{key} {part[key]!r} of a llava_onevision model is not supported")
+    )
 
 
 def _parse_vision(raw: dict[str, Any], out_size: int) -> VisionConfig:
     vision = raw["vision_config"]
     patch, image = int(vision.get("patch_size", 14)), int(vision.get("image_size", 384))
     return VisionConfig(
-        hidden_size=int(vision.get("hidden_size", 1152)),
-        num_layers=int(vision.get("num_hidden_layers", 26)),
-        num_heads=int(vision.get("num_attention_heads", 16)),
-        intermediate_size=int(vision.get("intermediate_size", 4304)),
+        **picture_tower_fields(_VISION | vision),
         out_hidden_size=out_size,
-        in_channels=int(vision.get("num_channels", 3)),
         patch_size=patch,
-        temporal_patch_size=0,
         merge_size=1,
         activation="gelu_tanh",
-        norm_eps=float(vision.get("layer_norm_eps", 1e-6)),
         rope_theta=0.0,
-        has_split_qkv=True,
-        patch_bias=True,
         tile_side=image // patch,
         has_merger_bias=bool(raw.get("multimodal_projector_bias", True)),
     )

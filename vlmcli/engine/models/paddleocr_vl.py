@@ -16,7 +16,11 @@ from vlmcli.engine.geometry import (
 )
 from vlmcli.engine.models import siglip
 from vlmcli.engine.models.names import renamed, rules
-from vlmcli.engine.models.parsing import decoder_fields, multimodal_rope
+from vlmcli.engine.models.parsing import (
+    decoder_fields,
+    multimodal_rope,
+    picture_tower_fields,
+)
 from vlmcli.engine.models.qwen2_vl import Qwen2VL, parse_with
 from vlmcli.errors import ModelError
 
@@ -29,6 +33,12 @@ _IDS = {
     "image_token_id": 100295,
     "vision_start_token_id": 101305,
     "vision_end_token_id": 101306,
+}
+_VISION = {
+    "hidden_size": 1152,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "intermediate_size": 4304,
 }
 _UNREAD = (".packing_position_embedding.", ".vision_model.head.")
 """Parts of SigLIP that published files carry and the model does not use."""
@@ -98,21 +108,13 @@ def _parse_vision(vision: dict[str, Any], out_size: int) -> VisionConfig:
     rope = vision.get("rope_parameters") or {}
     patch_size = int(vision.get("patch_size", 14))
     return VisionConfig(
-        hidden_size=int(vision.get("hidden_size", 1152)),
-        num_layers=int(vision.get("num_hidden_layers", 27)),
-        num_heads=int(vision.get("num_attention_heads", 16)),
-        intermediate_size=int(vision.get("intermediate_size", 4304)),
+        **picture_tower_fields(_VISION | vision),
         out_hidden_size=out_size,
-        in_channels=int(vision.get("num_channels", 3)),
         patch_size=patch_size,
-        temporal_patch_size=0,
         merge_size=int(vision.get("spatial_merge_size", 2)),
         activation="gelu_tanh",
-        norm_eps=float(vision.get("layer_norm_eps", 1e-6)),
         merger_norm_eps=1e-5,
         rope_theta=float(rope.get("rope_theta", 10000.0)),
-        has_split_qkv=True,
-        patch_bias=True,
         position_side=int(vision.get("image_size", 384)) // patch_size,
         has_centred_positions=True,
         has_post_norm=True,

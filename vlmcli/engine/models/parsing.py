@@ -40,6 +40,28 @@ def decoder_fields(text: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def require_known(model_type: str, *settings: tuple[dict[str, Any], str, Any]) -> None:
+    """Refuse what no published checkpoint has.
+
+    Args:
+        model_type: of the whole model, for messages.
+        settings: of each a part of config.json, its key, and the one value that is known, which is
+            also what a missing key means.
+
+    Raises:
+        ModelError: a key has another value.
+    """
+    for part, key, known in settings:
+        if part.get(key, known) != known:
+            raise ModelError(f"{key} {part[key]!r} of {model_type} is not supported")
+
+
+def stored_dtype(raw: dict[str, Any]) -> str:
+    """The weights' dtype by config.json, which has it under an old name, a new one, or nested."""
+    nested = (raw.get("text_config") or {}).get("dtype")
+    return str(raw.get("dtype") or raw.get("torch_dtype") or nested or "float32")
+
+
 def multimodal_rope(
     model_type: str,
     text: dict[str, Any],
@@ -80,6 +102,24 @@ def tower_fields(raw: dict[str, Any], patch_size: int) -> dict[str, Any]:
         "merge_size": int(raw.get("spatial_merge_size", 2)),
         "norm_eps": 1e-6,
         "rope_theta": float(rope.get("rope_theta", 10000.0)),
+    }
+
+
+def picture_tower_fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """Of `VisionConfig`: what towers for pictures alone have in common, such as SigLIP, InternViT.
+
+    A family puts its defaults into `raw`.
+    """
+    return {
+        "hidden_size": int(raw["hidden_size"]),
+        "num_layers": int(raw["num_hidden_layers"]),
+        "num_heads": int(raw["num_attention_heads"]),
+        "intermediate_size": int(raw["intermediate_size"]),
+        "in_channels": int(raw.get("num_channels", 3)),
+        "temporal_patch_size": 0,
+        "norm_eps": float(raw.get("layer_norm_eps", 1e-6)),
+        "has_split_qkv": True,
+        "patch_bias": True,
     }
 
 

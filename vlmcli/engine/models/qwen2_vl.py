@@ -34,6 +34,7 @@ from vlmcli.engine.models.parsing import (
     faults_named,
     multimodal_rope,
     parse_processor,
+    stored_dtype,
     tower_fields,
 )
 from vlmcli.engine.models.vision import (
@@ -223,8 +224,7 @@ def parse_with(
             image_token_id=int(raw.get("image_token_id", 151655)),
             vision_start_token_id=int(raw.get("vision_start_token_id", 151652)),
             vision_end_token_id=int(raw.get("vision_end_token_id", 151653)),
-            eos_token_ids=(),
-            dtype=str(raw.get("dtype") or raw.get("torch_dtype") or text.get("dtype") or "float32"),
+            dtype=stored_dtype(raw),
         )
 
 
