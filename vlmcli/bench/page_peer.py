@@ -7,12 +7,11 @@ not pad.
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from vlmcli.bench.peer import pixel_values
 from vlmcli.engine.config import ModelConfig
-from vlmcli.engine.preprocess import as_channels, normalise, pack
 from vlmcli.engine.request import Request
 
 
@@ -51,15 +50,9 @@ class PagePeer:
         return [tuple(row) for row in out[:, ids.shape[1] :].tolist()]
 
     def _pixels(self, requests: Sequence[Request]) -> dict[str, Tensor]:
-        processor = self._config.processor
-        images = [as_channels(image.pixels, 3) for one in requests for image in one.images]
-        patches, grids = pack(images, processor)
-        values = normalise(patches, processor)
-        # Two equal frames, as the processor of transformers makes of a picture.
-        area = processor.geometry.patch_size**2
-        values = np.repeat(values.reshape(len(values), 3, 1, area), 2, axis=2)
-        rows = torch.from_numpy(values.reshape(len(values), -1))
+        images = [image.pixels for one in requests for image in one.images]
+        values, grids = pixel_values(images, self._config.processor)
         return {
-            "pixel_values": rows.to(self._device, self._dtype),
-            "image_grid_thw": torch.tensor(grids).to(self._device),
+            "pixel_values": values.to(self._device, self._dtype),
+            "image_grid_thw": grids.to(self._device),
         }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.config import EngineConfig, ProcessorConfig
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.preprocess import as_channels, normalise, pack
 from vlmcli.engine.request import ImageInput
@@ -54,19 +54,14 @@ class TransformersPeer:
     @torch.inference_mode()
     def read(self, crops: Sequence[Pixels], prompts: Sequence[list[int]]) -> list[str]:
         """Texts of line crops, read as one batch padded on the left; prompts from `prompts`."""
-        processor = self._config.processor
-        patches, grids = pack([as_channels(crop, 3) for crop in crops], processor)
-        values = normalise(patches, processor)
-        # Two equal frames, as the processor of transformers makes of a picture.
-        area = processor.geometry.patch_size**2
-        values = np.repeat(values.reshape(len(values), 3, 1, area), 2, axis=2)
+        values, grids = pixel_values(crops, self._config.processor)
         ids, mask = _pad_left(prompts, self._config.eos_token_ids[0])
         limits = [_BYTES_PER_COLUMN * self._columns(crop) + 16 for crop in crops]
         out = self._model.generate(
             input_ids=ids,
             attention_mask=mask,
-            pixel_values=torch.from_numpy(values.reshape(len(values), -1)),
-            image_grid_thw=torch.tensor(grids),
+            pixel_values=values,
+            image_grid_thw=grids,
             mm_token_type_ids=(ids == self._config.image_token_id).long(),
             do_sample=False,
             max_new_tokens=max(limits),
@@ -81,6 +76,21 @@ class TransformersPeer:
     def _text(self, ids: list[int], stops: set[int]) -> str:
         end = next((index for index, token in enumerate(ids) if token in stops), len(ids))
         return self._tokenizer.decode(ids[:end])
+
+
+def pixel_values(images: Sequence[Pixels], processor: ProcessorConfig) -> tuple[Tensor, Tensor]:
+    """Patches [N, values] float32 and grids [images, 3] as the processor of transformers has them.
+
+    Args:
+        images: uint8, all (H, W) grey or all (H, W, 3) RGB, in the sizes that are encoded.
+        processor: of a Qwen-VL family, whose patches have two frames.
+    """
+    patches, grids = pack([as_channels(image, 3) for image in images], processor)
+    values = normalise(patches, processor)
+    # Two equal frames, as that processor makes of a picture.
+    area = processor.geometry.patch_size**2
+    values = np.repeat(values.reshape(len(values), 3, 1, area), 2, axis=2)
+    return torch.from_numpy(values.reshape(len(values), -1)), torch.tensor(grids)
 
 
 def _pad_left(prompts: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
