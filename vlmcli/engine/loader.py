@@ -101,12 +101,12 @@ def load_model(
             the wrong shape, or not floating point; it names them.
     """
     family = find_family(config.model_type)
-    config = _head_as_stored(config, _scan(_weight_files(path), family.canonical_name))
+    entries = _scan(_weight_files(path), family.canonical_name)
+    config = _head_as_stored(config, entries)
     with _building(dtype, device):
         model = family.build(config, ops, adjacent=ops.has_adjacent_rotary(dtype, device.type))
     assert isinstance(model, nn.Module)
-    slots = dict(iter_slots(model))
-    _fill(slots, _weight_files(path), family.canonical_name, _ignored(config))
+    _fill(dict(iter_slots(model)), entries, path, _ignored(config))
     model.to(device).eval()
     return model
 
@@ -127,7 +127,7 @@ def check_weights(path: Path) -> int:
         model = family.build(config, load_ops(), adjacent=False)
     assert isinstance(model, nn.Module)
     slots = dict(iter_slots(model))
-    _match(slots, _weight_files(path), family.canonical_name, _ignored(config))
+    _require_match(slots, _scan(_weight_files(path), family.canonical_name), path, _ignored(config))
     load_draft_head(path, config, torch.float32, torch.device("cpu"))
     return len(slots)
 
@@ -154,7 +154,7 @@ def load_draft_head(
             weight = entries.get("draft_head.weight")
             num_slots = weight.shape[0] // vocab_size if weight is not None else 1
             head = SlotHead(hidden_size, vocab_size, max(1, num_slots))
-    _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), [file], lambda name: name, ())
+    _fill(dict(iter_slots(nn.ModuleDict({"draft_head": head}))), entries, file.parent)
     return head
 
 
@@ -203,30 +203,28 @@ def _building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 def _fill(
     slots: Mapping[str, WeightSlot],
-    files: Iterable[Path],
-    canonical_name: Callable[[str], str | None],
-    ignored: tuple[str, ...],
+    entries: Mapping[str, _Entry],
+    folder: Path,
+    ignored: tuple[str, ...] = (),
 ) -> None:
-    entries = _match(slots, files, canonical_name, ignored)
+    _require_match(slots, entries, folder, ignored)
     for batch in _batches([(name, entries[name]) for name in slots]):
         with torch.no_grad(), _open(batch[0][1].file) as shard:
             for name, entry in batch:
                 slots[name].fill(shard.get_tensor(entry.name))
 
 
-def _match(
+def _require_match(
     slots: Mapping[str, WeightSlot],
-    files: Iterable[Path],
-    canonical_name: Callable[[str], str | None],
+    entries: Mapping[str, _Entry],
+    folder: Path,
     ignored: tuple[str, ...],
-) -> dict[str, _Entry]:
-    """Where each weight stands in the files.
+) -> None:
+    """Hold the tensors in the files of a folder against the slots.
 
     Raises:
-        ModelError: files and slots do not agree.
+        ModelError: they do not agree.
     """
-    files = list(files)
-    entries = _scan(files, canonical_name)
     extra = [name for name in entries if name not in slots and not name.startswith(ignored)]
     missing = [name for name in slots if name not in entries]
     misshaped = [
@@ -240,11 +238,8 @@ def _match(
         if names
     ]
     if problems:
-        raise ModelError(
-            f"weights in {files[0].parent} do not match config.json: {'; '.join(problems)}"
-        )
+        raise ModelError(f"weights in {folder} do not match config.json: {'; '.join(problems)}")
     _check_dtypes(entries, slots)
-    return entries
 
 
 def _batches(entries: list[tuple[str, _Entry]]) -> Iterator[list[tuple[str, _Entry]]]:
