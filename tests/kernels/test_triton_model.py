@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_checkpoints import (
     Chunk,
+    as_input,
     load_runner,
     make_batch,
     make_prompt,
@@ -78,6 +79,22 @@ def test_logits_are_the_references(kind, tmp_path, monkeypatch):
         *("rms_norm", "rotary_", "silu_and_mul", "store_kv", "varlen_attention"),
         *("plan_paged", "plan_decode", "paged_attention"),
     }
+
+
+@pytest.mark.parametrize("kind", ["merge2_patch14", "qwen2_5_vl"])
+def test_products_that_round_their_inputs_are_the_kernels(kind, tmp_path):
+    """Those of plain and of gated MLPs, and of attention."""
+    path = write_checkpoint(tmp_path / kind, kind)
+    plain = load_runner(path, 24, quantize=("vit-int8",))
+    plain.path = path
+    ops = Counting(triton_ops)
+    ours = with_kernels(plain, ops)
+    ops.called.clear()
+    picture = as_input(random_picture(np.random.default_rng(0), 56, 84, grey=False))
+    (found,), (expected,) = ours.encode([picture]), plain.encode([picture])
+    assert "w8a8_linear" in ops.called
+    # Another order of sums can round an activation to the next number.
+    torch.testing.assert_close(found, expected, atol=2e-2, rtol=2e-2)
 
 
 def test_kernels_are_chosen_by_device(monkeypatch, caplog):

@@ -23,6 +23,7 @@ from vlmcli.engine.models.registry import Model, find_family
 from vlmcli.engine.weight_formats import checkpoint_format
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops, load_ops
+from vlmcli.kernels.quantised import Int8Weight
 
 _FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of a number by the format's name of its type."""
@@ -106,6 +107,9 @@ def load_model(
     with _building(dtype, device):
         model = family.build(config, ops, adjacent=ops.has_adjacent_rotary(dtype, device.type))
     assert isinstance(model, nn.Module)
+    for part in model.modules():
+        if isinstance(part, Int8Weight):
+            part.ops = ops
     _fill(dict(iter_slots(model)), entries, path, _ignored(config))
     model.to(device).eval()
     return model

@@ -7,19 +7,23 @@ follows is a pass over memory of its own. One Zen 5 core, [1120, 96] · [96, 384
 torch: the definition.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlmcli.kernels import Activation
 from vlmcli.kernels.kv_store import quantise
 from vlmcli.kernels.quantised import Int8Weight, QuantisedWeight, pieces
+
+if TYPE_CHECKING:
+    from vlmcli.kernels import Activation
 
 Weight = Tensor | QuantisedWeight
 """[out, in], contiguous where it is a tensor; or a matrix in fewer bits."""
 _MIN_ROWS = 16
 """Rows from which a oneDNN call is cheaper than an MKL one (measured)."""
-_FUSED: dict[Activation, tuple[str, str]] = {
+_FUSED: "dict[Activation, tuple[str, str]]" = {
     "silu": ("swish", ""),
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
@@ -29,7 +33,7 @@ _HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def linear(
-    x: Tensor, weight: Weight, bias: Tensor | None, activation: Activation | None = None
+    x: Tensor, weight: Weight, bias: Tensor | None, activation: "Activation | None" = None
 ) -> Tensor:
     """activation(x · Wᵀ + b).
 
@@ -80,7 +84,7 @@ def gated_linear(x: Tensor, gate_up: Weight, bias: Tensor | None) -> Tensor | No
     return out
 
 
-def activate(x: Tensor, kind: Activation) -> Tensor:
+def activate(x: Tensor, kind: "Activation") -> Tensor:
     """The activation function of a plain MLP; may overwrite `x`."""
     if kind == "silu":
         return F.silu(x, inplace=True)
@@ -122,7 +126,8 @@ def _quantised_linear(x: Tensor, weight: QuantisedWeight, bias: Tensor | None) -
     """x · Wᵀ + b for [..., in]; the weight is turned into floating point piece by piece."""
     rows = x.reshape(-1, weight.in_features)
     if isinstance(weight, Int8Weight) and weight.rounds_inputs:
-        out = w8a8_linear(rows, weight.data, weight.row_scales, bias)
+        product = w8a8_linear if weight.ops is None else weight.ops.w8a8_linear
+        out = product(rows, weight.data, weight.row_scales, bias)
         return out.view(*x.shape[:-1], weight.out_features)
     out = rows.new_empty(len(rows), weight.out_features)
     for begin, end in pieces(weight.out_features, weight.in_features):

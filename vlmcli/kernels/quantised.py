@@ -5,12 +5,15 @@ than `PIECE` numbers of a matrix ever stand in floating point. torch's own int8 
 (`torch._weight_int8pack_mm`) is not used: in float32 on AVX2 it took 10 to 40 times as long.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from vlmcli.kernels.kv_store import quantise
+
+if TYPE_CHECKING:
+    from vlmcli.kernels import Ops
 
 PIECE = 1 << 20
 """Numbers of a matrix that are in floating point at a time: 4 MiB in float32. Smaller pieces cost
@@ -38,11 +41,13 @@ class QuantisedWeight(Protocol):
 class Int8Weight(nn.Module):
     """int8 with a scale per output: w = data · s, s = max|w| / 127 over the row.
 
-    With `rounds_inputs` the other side of a product is rounded to 8 bits as well.
+    With `rounds_inputs` the other side of a product is rounded to 8 bits as well: by the kernels of
+    `ops`, which the loader puts there, or in plain torch where they are None.
     """
 
     data: Tensor
     row_scales: Tensor
+    ops: "Ops | None" = None
 
     def __init__(self, out_features: int, in_features: int, *, rounds_inputs: bool) -> None:
         super().__init__()

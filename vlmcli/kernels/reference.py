@@ -1,6 +1,7 @@
 """Every operation in plain torch: what other kernels are tested against, and the CPU path.
 
-Attention, the longest of them, stands in `reference_attention` and is offered here as well.
+Attention, the longest of them, stands in `reference_attention`, products in `linear`; both are
+offered here as well.
 Promises no speed on a GPU.
 """
 
@@ -8,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlmcli.kernels.kv_store import KVStore, quantise, store_rows
+from vlmcli.kernels.kv_store import KVStore, store_rows
+from vlmcli.kernels.linear import w8a8_linear as w8a8_linear
 from vlmcli.kernels.reference_attention import paged_attention as paged_attention
 from vlmcli.kernels.reference_attention import plan_decode as plan_decode
 from vlmcli.kernels.reference_attention import plan_paged as plan_paged
@@ -100,27 +102,3 @@ def store_kv(
     """
     store_rows(key_cache, key, slot_mapping)
     store_rows(value_cache, value, slot_mapping)
-
-
-def w8a8_linear(x: Tensor, weight: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """x · Wᵀ + b with 8-bit weights and 8-bit activations.
-
-    Rows of `x` are rounded as they come, each with a scale of its own (LLM.int8, Dettmers et al.
-    2022, arXiv 2208.07339; SmoothQuant, Xiao et al. 2022, arXiv 2211.10438).
-    Sums of products are exact integers; scales and bias are applied in float32, and the result is
-    rounded once.
-
-    Args:
-        x: [M, in], any floating dtype.
-        weight: [out, in] int8.
-        scales: [out] float32; row o of the weight is `weight[o] * scales[o]`.
-        bias: [out] or None.
-
-    Returns:
-        [M, out] of the dtype of `x`.
-    """
-    rows, steps = quantise(x)
-    # float64 holds the sums exactly, and its products are not slow as those of integers are.
-    sums = (rows.double() @ weight.double().t()).float()
-    out = sums.mul_(steps.unsqueeze(1)).mul_(scales)
-    return (out if bias is None else out.add_(bias)).to(x.dtype)
