@@ -9,6 +9,8 @@ Refuses heads above 256 elements. Gave up: one order of additions for every batc
 shared depends on how many sequences run, so that the last bits of a result do as well.
 """
 
+from collections.abc import Iterable
+
 import torch
 import triton
 import triton.language as tl
@@ -45,6 +47,28 @@ _SPLIT_KEYS = 128
 def load_part(
     data: tl.tensor,
     scales: tl.tensor,
+    rows: tl.tensor,
+    is_here: tl.tensor,
+    dims: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    IS_INT8: tl.constexpr,
+    DTYPE: tl.constexpr,
+) -> tl.tensor:
+    """Rows [N, BLOCK_DIM] of one part of a plane in DTYPE; zeros where `is_here` is false."""
+    mask = is_here[:, None] & (dims < HEAD_DIM)[None, :]
+    found = tl.load(data + rows[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0)
+    if IS_INT8:
+        steps = tl.load(scales + rows, mask=is_here, other=0.0)
+        return (found.to(tl.float32) * steps[:, None]).to(DTYPE)
+    return found.to(DTYPE)
+
+
+@triton.jit
+def load_pair(
+    key: tl.tensor,
+    key_scales: tl.tensor,
+    value: tl.tensor,
+    value_scales: tl.tensor,
     slots: tl.tensor,
     head: tl.tensor,
     is_here: tl.tensor,
@@ -53,15 +77,12 @@ def load_part(
     HEAD_DIM: tl.constexpr,
     IS_INT8: tl.constexpr,
     DTYPE: tl.constexpr,
-) -> tl.tensor:
-    """Rows [N, BLOCK_DIM] of one part of a plane in DTYPE; zeros where `is_here` is false."""
+) -> tuple[tl.tensor, tl.tensor]:
+    """Keys and values of one head in these slots, as `load_part` gives them."""
     rows = slots * KV_HEADS + head
-    mask = is_here[:, None] & (dims < HEAD_DIM)[None, :]
-    found = tl.load(data + rows[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0)
-    if IS_INT8:
-        steps = tl.load(scales + rows, mask=is_here, other=0.0)
-        return (found.to(tl.float32) * steps[:, None]).to(DTYPE)
-    return found.to(DTYPE)
+    k = load_part(key, key_scales, rows, is_here, dims, HEAD_DIM, IS_INT8, DTYPE)
+    v = load_part(value, value_scales, rows, is_here, dims, HEAD_DIM, IS_INT8, DTYPE)
+    return k, v
 
 
 @triton.jit
@@ -137,29 +158,27 @@ def paged_attention_kernel(
         offset = keys % BLOCK_SIZE
         slots = block * BLOCK_SIZE + offset
         is_text = is_key & (block < num_text_blocks) if HAS_VISION else is_key
-        k = load_part(
-            key, key_scales, slots, head, is_text, dims, KV_HEADS, HEAD_DIM, IS_INT8, q.dtype
-        )
-        v = load_part(
-            value, value_scales, slots, head, is_text, dims, KV_HEADS, HEAD_DIM, IS_INT8, q.dtype
+        k, v = load_pair(
+            key,
+            key_scales,
+            value,
+            value_scales,
+            slots,
+            head,
+            is_text,
+            dims,
+            KV_HEADS,
+            HEAD_DIM,
+            IS_INT8,
+            q.dtype,
         )
         if HAS_VISION:
             # The first block of the vision part has no slots.
             slots = (block - num_text_blocks + 1) * BLOCK_SIZE + offset
             is_vision = is_key & (block >= num_text_blocks)
-            k += load_part(
+            vision_k, vision_v = load_pair(
                 vision_key,
                 vision_key_scales,
-                slots,
-                head,
-                is_vision,
-                dims,
-                KV_HEADS,
-                HEAD_DIM,
-                IS_VISION_INT8,
-                q.dtype,
-            )
-            v += load_part(
                 vision_value,
                 vision_value_scales,
                 slots,
@@ -171,6 +190,8 @@ def paged_attention_kernel(
                 IS_VISION_INT8,
                 q.dtype,
             )
+            k += vision_k
+            v += vision_v
         visible = is_row[:, None] & is_key[None, :] & (keys[None, :] <= last_seen[:, None])
         acc, top, total = attend_tile(q, k, v, visible, scale, acc, top, total, WIDE)
 
@@ -221,12 +242,7 @@ def paged_attention(
     tokens, heads, dim = query.shape
     keys, values = (_parts(cache) for cache in (key_cache, value_cache))
     kv_heads = keys[0].data.shape[2]
-    require(dim <= MAX_HEAD_DIM, _OP, f"heads of {dim} elements, {MAX_HEAD_DIM} at most")
-    require(heads % kv_heads == 0, _OP, f"{heads} heads over {kv_heads} key heads")
-    require_dense(_OP, query=query)
-    for part in (*keys, *values):
-        is_dense = part.data.is_contiguous()
-        require(is_dense, _OP, f"strides {part.data.stride()} of a cache")
+    _require_fit(query, kv_heads, (*keys, *values))
     out = torch.empty(tokens, heads, dim, dtype=query.dtype, device=query.device)
     group = heads // kv_heads
     block_dim = power_of_2(dim, MIN_DOT)
@@ -281,6 +297,16 @@ def paged_attention(
             target, tops, totals, out, HEAD_DIM=dim, BLOCK_DIM=block_dim, SPLITS=splits, **OPTIONS
         )
     return out
+
+
+def _require_fit(query: Tensor, kv_heads: int, caches: Iterable[KVPart]) -> None:
+    heads, dim = query.shape[1:]
+    require(dim <= MAX_HEAD_DIM, _OP, f"heads of {dim} elements, {MAX_HEAD_DIM} at most")
+    require(heads % kv_heads == 0, _OP, f"{heads} heads over {kv_heads} key heads")
+    require_dense(_OP, query=query)
+    for part in caches:
+        is_dense = part.data.is_contiguous()
+        require(is_dense, _OP, f"strides {part.data.stride()} of a cache")
 
 
 def _num_splits(num_programs: int, max_context: int) -> int:
