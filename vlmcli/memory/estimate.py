@@ -240,16 +240,6 @@ def embeddings_in_flight(num_tokens: int, width: int, dtype: str) -> int:
     return num_tokens * width * dtype_bytes(dtype)
 
 
-def pixel_staging(picture_bytes: Sequence[int], transit_bytes: int) -> int:
-    """Bytes of pictures in the main process: those in flight, and one on its way from a worker.
-
-    Args:
-        picture_bytes: of each page in flight: as rendered, and resized for the model.
-        transit_bytes: of the largest picture, which stands twice while it is received.
-    """
-    return sum(picture_bytes) + 2 * transit_bytes
-
-
 def kv_bytes_per_token(decoder: DecoderFacts, kv_dtype: str) -> int:
     """Bytes of one token's keys and values over all layers.
 

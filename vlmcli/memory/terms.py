@@ -61,9 +61,11 @@ def useful_loads(job: Job) -> list[Load]:
     choices = loads(job)
     alone = [load for load in choices if not load.overlap]
     others = choices[len(alone) :]
-    if not alone or not others or peak(job, alone[-1]) < peak(job, others[0]):
+    if not alone or not others:
         return choices
     bar = peak(job, others[0])
+    if peak(job, alone[-1]) < bar:
+        return choices
     return [*(load for load in alone if peak(job, load) < bar), *others]
 
 
