@@ -3,17 +3,10 @@
 import importlib.util
 import re
 
-import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT
 
 TEXT = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```(?:\n+```text\n(.*?)^```)?", TEXT, re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples and a `vlmcli` in its PATH."""
-    return Shell(tmp_path_factory.mktemp("scale"))
 
 
 def test_every_command_runs(shell):
