@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,19 +75,28 @@ class Shell:
         paths = [str(command.parent), str(Path(sys.executable).parent), env["PATH"]]
         self.environment = env | {"PATH": os.pathsep.join(paths)}
 
-    def __call__(self, block: str) -> str:
-        """Run some lines, the first failure of which ends them, and give what they print."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess:
+        """Run a command to its end, however that is."""
+        return subprocess.run(
+            command,
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | variables,
             capture_output=True,
             text=True,
             timeout=600,
             check=False,
         )
+
+    def __call__(self, block: str) -> str:
+        """Run some lines, the first failure of which ends them, and give what they print."""
+        done = self.run("bash", "-euo", "pipefail", "-c", block)
         assert done.returncode == 0, (block, done.stderr)
         return done.stdout
+
+
+def blocks(page: str, language: str = "sh") -> list[str]:
+    """The blocks of a Markdown page that are in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
 class RealCli(Cli):

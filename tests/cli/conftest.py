@@ -1,7 +1,7 @@
 """The command line in a folder of its own, over a fake pipeline or the real one."""
 
 import pytest
-from command_line import Cli, RealCli
+from command_line import Cli, RealCli, Shell
 
 
 @pytest.fixture
@@ -16,3 +16,9 @@ def cli(tmp_path):
 def real(tmp_path):
     """The real command line in an empty folder."""
     return RealCli(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """A folder with the samples and a `vlmcli` in its PATH, the same for all tests of a file."""
+    return Shell(tmp_path_factory.mktemp("shell"))

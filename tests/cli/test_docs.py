@@ -11,25 +11,16 @@ import sys
 import tomllib
 
 import pytest
-from command_line import ROOT, Cli, Shell
+from command_line import ROOT, Cli, blocks
 
 DOCS = ROOT / "docs"
-
-
-def blocks_of(page):
-    return re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.M)
 
 
 RUNNABLE = [
     pytest.param(page.name, block, id=f"{page.stem}-{number}")
     for page in (DOCS / "index.md", DOCS / "pipelines.md", DOCS / "quantisation.md")
-    for number, block in enumerate(blocks_of(page))
+    for number, block in enumerate(blocks(page.read_text(encoding="utf-8")))
 ]
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    return Shell(tmp_path_factory.mktemp("docs"))
 
 
 @pytest.mark.parametrize(("page", "block"), RUNNABLE)

@@ -1,17 +1,14 @@
 """docs/markdown.md is true: its commands run, on a real table."""
 
-import re
-
-from command_line import ROOT, Shell
+from command_line import ROOT, blocks
 
 TEXT = (ROOT / "docs" / "markdown.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks(TEXT)
 
 
-def test_every_command_runs(tmp_path):
-    shell = Shell(tmp_path)
+def test_every_command_runs(shell):
     (printed,) = [shell(block) for block in BLOCKS]
     assert int(printed) >= 10
-    markdown = (tmp_path / "table.md").read_text()
+    markdown = (shell.folder / "table.md").read_text()
     assert "# Exhibit B.4" in markdown
     assert "<!-- footer: Appendix B  200 -->" in markdown

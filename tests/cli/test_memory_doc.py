@@ -7,8 +7,7 @@ document rewritten by what its commands print.
 import os
 import re
 
-import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT
 
 from vlmcli.cli.plan_view import TERM_NAMES
 
@@ -16,12 +15,6 @@ PATH = ROOT / "docs" / "memory.md"
 TEXT = PATH.read_text(encoding="utf-8")
 SHOWN = re.compile(r"^```sh\n(.*?)^```\n+```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS = SHOWN.findall(TEXT)
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples and a `vlmcli` in its PATH."""
-    return Shell(tmp_path_factory.mktemp("memory"))
 
 
 def test_the_worked_example_prints_what_is_shown(shell):

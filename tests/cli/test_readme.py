@@ -4,12 +4,12 @@ import json
 import re
 
 import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT, blocks
 
 from vlmcli.errors import ExitCode
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks(README)
 LINKING = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -18,12 +18,6 @@ def test_the_first_commands_are_targets_of_make():
     commands = [line.split("#")[0].split() for line in BLOCKS[0].splitlines()]
     assert commands == [["make", "demo"], ["make", "test"]]
     assert {"demo", "test"} <= set(targets)
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples and a `vlmcli` in its PATH."""
-    return Shell(tmp_path_factory.mktemp("readme"))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import tomllib
 
 import numpy as np
 import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT, blocks
 from typer.testing import CliRunner
 from video_kit import write_video
 
@@ -13,13 +13,12 @@ from vlmcli.cli.app import app
 from vlmcli.recipes.named import FOLDER, recipe_names
 
 TEXT = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks(TEXT)
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples, the recipes, a short video and a `vlmcli` in its PATH."""
-    shell = Shell(tmp_path_factory.mktemp("recipes"))
+def shell(shell):
+    """With the recipes and a short video, in the root of a repository."""
     (shell.folder / "recipes").symlink_to(ROOT / "recipes")
     (shell.folder / ".git").mkdir()
     write_video(shell.folder / "talk.mp4", [np.full((64, 96, 3), 255, np.uint8)] * 10, code="mp4v")
@@ -53,7 +52,7 @@ def test_the_table_has_every_recipe_and_whom_it_is_for():
 
 
 def test_the_example_is_a_recipe(tmp_path):
-    (example,) = re.findall(r"^```toml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    (example,) = blocks(TEXT, "toml")
     path = tmp_path / "example.toml"
     path.write_text(example)
     done = CliRunner().invoke(app, ["ocr", "--recipe", str(path), "--print-recipe"])

@@ -6,30 +6,21 @@ import subprocess
 
 import pymupdf
 import pytest
-from command_line import ROOT, Shell, read_records
+from command_line import ROOT, read_records
 from real_documents import write_text_pdf
 
 GATE = ROOT / "recipes" / "ci-gate.sh"
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples, a document of one printed line, and a `vlmcli` in its PATH."""
-    shell = Shell(tmp_path_factory.mktemp("recipes"))
+def shell(shell):
+    """With a document of one printed line."""
     write_text_pdf(shell.folder / "letter.pdf", ["The quick brown fox jumps over the lazy dog"])
     return shell
 
 
-def gate(shell, *args: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        ["sh", str(GATE), *args],
-        cwd=shell.folder,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def gate(shell, *args: str, **variables: str) -> subprocess.CompletedProcess:
+    return shell.run("sh", str(GATE), *args, **variables)
 
 
 def test_the_gate_lets_good_texts_pass_and_says_how_good_they_are(shell):
@@ -52,15 +43,8 @@ def test_the_gate_stops_bad_texts_and_failed_pages(shell):
 
 
 def test_the_gate_stops_before_anything_is_read_where_memory_is_too_small(shell):
-    done = subprocess.run(
-        ["sh", str(GATE), "letter.pdf", "text-layer"],
-        cwd=shell.folder,
-        env=shell.environment | {"VLMCLI_MAX_MEMORY": "50MiB", "CI_GATE_REPORT": "small"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    variables = {"VLMCLI_MAX_MEMORY": "50MiB", "CI_GATE_REPORT": "small"}
+    done = gate(shell, "letter.pdf", "text-layer", **variables)
     assert done.returncode == 6, done.stderr
     assert not list((shell.folder / "small").iterdir())
 

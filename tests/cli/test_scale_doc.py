@@ -3,17 +3,10 @@
 import importlib.util
 import re
 
-import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT
 
 TEXT = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```(?:\n+```text\n(.*?)^```)?", TEXT, re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory):
-    """A folder with the samples and a `vlmcli` in its PATH."""
-    return Shell(tmp_path_factory.mktemp("scale"))
 
 
 def test_every_command_runs(shell):
@@ -26,7 +19,7 @@ def test_every_command_runs(shell):
         assert not shown or printed == shown
         ran += 1
     assert len(BLOCKS) == TEXT.count("```sh\n") == 3
-    assert ran == 3 if has_ray else 2
+    assert ran == (3 if has_ray else 2)
     # Given again, the loop finds everything done.
     before = [path.stat().st_mtime_ns for path in sorted(shell.folder.glob("archive/*.jsonl"))]
     assert len(before) == 2

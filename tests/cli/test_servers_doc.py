@@ -1,20 +1,21 @@
 """docs/servers.md is true: its commands run in order, and its options are the program's."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 
 import pytest
-from command_line import ROOT, Shell
+from command_line import ROOT, blocks
 
 TEXT = (ROOT / "docs" / "servers.md").read_text(encoding="utf-8")
-SHELL = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-PYTHON = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+SHELL = blocks(TEXT)
+PYTHON = blocks(TEXT, "python")
 
 
 @pytest.fixture(scope="module")
@@ -25,38 +26,24 @@ def port():
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory, port):
-    """A folder with the samples, and whatever is left of the server ended."""
-    found = Shell(tmp_path_factory.mktemp("servers"))
-    yield found
+def shell(shell):
+    """Whatever is left of the server is ended."""
+    yield shell
     with contextlib.suppress(OSError, ValueError):
-        os.kill(int((found.folder / "serve.pid").read_text()), signal.SIGKILL)
+        os.kill(int((shell.folder / "serve.pid").read_text()), signal.SIGKILL)
 
 
 def test_every_command_runs(shell, port):
-    if subprocess.run(["which", "curl"], capture_output=True, check=False).returncode:
+    if shutil.which("curl") is None:
         pytest.skip("no curl here")
     start, ask, read, end = (block.replace("8123", port) for block in SHELL)
     assert json.loads(shell(start))["status"] == "ok"
     answer = json.loads(shell(ask))
     text = answer["choices"][0]["message"]["content"]
     assert text.strip()
-    ran = False
-    with contextlib.suppress(ImportError):
-        import openai  # noqa: F401
-
-        ran = True
-    if ran:
+    if importlib.util.find_spec("openai") is not None:
         code = PYTHON[0].replace("8123", port)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=shell.folder,
-            env=shell.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = shell.run(sys.executable, "-c", code)
         assert (done.stdout, done.returncode) == (text, 0), done.stderr
     assert shell(read).count("\f") == 5
     (record,) = map(json.loads, (shell.folder / "scan.jsonl").read_text().splitlines())

@@ -1,18 +1,15 @@
 """docs/view.md is true: its commands run and make the reports that it speaks of."""
 
-import re
-
-from command_line import ROOT, Shell
+from command_line import ROOT, blocks
 
 TEXT = (ROOT / "docs" / "view.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks(TEXT)
 
 
-def test_every_command_runs(tmp_path):
-    shell = Shell(tmp_path)
+def test_every_command_runs(shell):
     for block in BLOCKS:
         shell(block)
-    reports = {path.name: path.read_text() for path in tmp_path.glob("*.html")}
+    reports = {path.name: path.read_text() for path in shell.folder.glob("*.html")}
     assert set(reports) == {
         *("report.html", "small.html", "texts.html", "locked.html"),
         "piped.html",

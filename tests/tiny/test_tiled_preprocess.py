@@ -1,5 +1,6 @@
 """Tiles against transformers' image processors, bit by bit, and what stands between them."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -91,36 +92,20 @@ def test_markers_are_those_of_the_processor(kind, width, height):
     assert ours == MARKERS[CONFIGS[kind].model_type](kind, picture)
 
 
-def internvl_markers(kind, picture):
-    namespace = SimpleNamespace(
+def markers_of(processor, kind, picture, **more):
+    """What a processor of transformers writes for a picture; each looks at some of the names."""
+    num_tokens = CONFIGS[kind].processor.geometry.tokens_per_tile
+    names = SimpleNamespace(
         start_image_token="<img>",
         end_image_token="</img>",
-        image_token="@",
-        image_seq_length=CONFIGS[kind].processor.geometry.tokens_per_tile,
-    )
-    return InternVLProcessor.replace_image_token(namespace, theirs(kind, picture), 0)
-
-
-def idefics3_markers(kind, picture):
-    namespace = SimpleNamespace(
         fake_image_token="<fake_token_around_image>",
         global_image_tag="<global-img>",
-        image_token="@",
-        image_seq_len=CONFIGS[kind].processor.geometry.tokens_per_tile,
-    )
-    inputs = theirs(kind, picture, return_row_col_info=True)
-    return Idefics3Processor.replace_image_token(namespace, inputs, 0)
-
-
-def smolvlm_markers(kind, picture):
-    namespace = SimpleNamespace(
-        fake_image_token="<fake_token_around_image>",
         global_image_token="<global-img>",
         image_token="@",
-        image_seq_len=CONFIGS[kind].processor.geometry.tokens_per_tile,
+        image_seq_len=num_tokens,
+        image_seq_length=num_tokens,
     )
-    inputs = theirs(kind, picture, return_row_col_info=True)
-    return SmolVLMProcessor.replace_image_token(namespace, inputs, 0)
+    return processor.replace_image_token(names, theirs(kind, picture, **more), 0)
 
 
 def llava_onevision_tokens(kind, picture):
@@ -135,10 +120,10 @@ def llava_onevision_tokens(kind, picture):
 
 
 MARKERS = {
-    "idefics3": idefics3_markers,
-    "internvl": internvl_markers,
+    "idefics3": partial(markers_of, Idefics3Processor, return_row_col_info=True),
+    "internvl": partial(markers_of, InternVLProcessor),
     "llava_onevision": llava_onevision_tokens,
-    "smolvlm": smolvlm_markers,
+    "smolvlm": partial(markers_of, SmolVLMProcessor, return_row_col_info=True),
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tiny_checkpoints import Prompt
+from tiny_checkpoints import Prompt, random_model
 from transformers import (
     Idefics3Config,
     Idefics3ForConditionalGeneration,
@@ -154,17 +154,7 @@ def write_tiled_checkpoint(
 ) -> Path:
     """A random checkpoint of one of `KINDS` with a tokenizer of bytes, its logits far from flat."""
     facts = KINDS[kind]
-    config = _config(kind, tied=tied)
-    torch.manual_seed(seed)
-    model = facts.make_model(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn_like(parameter)
-            if parameter.ndim == 1:
-                is_weight = "norm" in name and name.endswith("weight")
-                parameter.copy_(noise * 0.2 + (is_weight or "lambda" in name))
-            else:
-                parameter.copy_(noise / parameter[0].numel() ** 0.5)
+    model = random_model(facts.make_model, _config(kind, tied=tied), seed)
     model.save_pretrained(path, **save)
     (path / "preprocessor_config.json").write_text(json.dumps(facts.processor))
     write_tokenizer(path)

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from transformers import (
     AutoModelForImageTextToText,
-    LightOnOcrConfig,
-    LightOnOcrForConditionalGeneration,
     PreTrainedModel,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -92,7 +90,7 @@ def write_checkpoint(
         "num_hidden_layers": 3,
         "num_attention_heads": heads,
         "num_key_value_heads": facts["kv_heads"],
-        **({"head_dim": 32} if kind in ("qwen3_vl", "lighton_ocr") else {}),
+        **({"head_dim": 32} if kind in ("qwen3_vl",) else {}),
         "intermediate_size": 96,
         "vocab_size": vocab_size,
         "rope_parameters": {
@@ -105,10 +103,6 @@ def write_checkpoint(
         "bos_token_id": None,
         "pad_token_id": None,
     }
-    if kind == "lighton_ocr":
-        del text["rope_parameters"]["mrope_section"]
-        config = lighton_config(text, image_token_id=IMAGE + shift, tie_word_embeddings=tied)
-        return write_model(path, LightOnOcrForConditionalGeneration, config, facts, seed, save)
     if kind in UNTILED:
         specials = Specials(IMAGE + shift, START + shift, END + shift, tied=tied)
         make_model, config = UNTILED[kind](text, specials)
@@ -135,37 +129,9 @@ def write_checkpoint(
     return write_model(path, make_model, config, facts, seed, save)
 
 
-def lighton_config(text: dict, **more) -> LightOnOcrConfig:
-    """A Pixtral tower before a Qwen3 decoder."""
-    vision = {
-        "model_type": "pixtral",
-        "hidden_size": 48,
-        "head_dim": 16,
-        "intermediate_size": 80,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 3,
-        "patch_size": 14,
-        "image_size": 560,
-        "hidden_act": "silu",
-    }
-    text = {**text, "model_type": "qwen3"}
-    return LightOnOcrConfig(text_config=text, vision_config=vision, **more)
-
-
 def write_model(path: Path, make_model, config, facts: dict, seed: int, save: dict) -> Path:
     """A model with random weights, and the settings of its processor."""
-    torch.manual_seed(seed)
-    model = make_model(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn_like(parameter)
-            if parameter.ndim == 1:
-                is_norm = "norm" in name or "ln_q" in name
-                parameter.copy_(noise * 0.2 + (is_norm and name.endswith("weight")))
-                if name.endswith("language_model.norm.weight"):
-                    parameter.mul_(facts.get("final_norm", 1.0))
-            else:
-                parameter.copy_(noise / parameter[0].numel() ** 0.5)
+    model = random_model(make_model, config, seed, final_norm=facts.get("final_norm", 1.0))
     model.save_pretrained(path, **save)
     processor = {
         "image_processor_type": "Qwen2VLImageProcessor",
@@ -175,11 +141,26 @@ def write_model(path: Path, make_model, config, facts: dict, seed: int, save: di
         "min_pixels": 28 * 28,
         "max_pixels": 28 * 28 * 64,
     }
-    if isinstance(config, LightOnOcrConfig):
-        processor = {"patch_size": 14, "size": {"longest_edge": 560}}
     processor = UNTILED_PROCESSORS.get(config.model_type, processor)
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
     return path
+
+
+def random_model(make_model, config, seed: int, *, final_norm: float = 1.0) -> PreTrainedModel:
+    """A model whose biases are near zero, whose norms are near one, and whose logits vary."""
+    torch.manual_seed(seed)
+    model = make_model(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1:
+                is_norm = ("norm" in name or "ln_q" in name) and name.endswith("weight")
+                parameter.copy_(noise * 0.2 + (is_norm or "lambda" in name))
+                if name.endswith("language_model.norm.weight"):
+                    parameter.mul_(final_norm)
+            else:
+                parameter.copy_(noise / parameter[0].numel() ** 0.5)
+    return model
 
 
 def load_runner(path: Path, num_blocks: int = 64, **config) -> ModelRunner:
@@ -256,8 +237,6 @@ def reference_inputs(runner: ModelRunner, prompt: Prompt) -> dict[str, torch.Ten
     if runner.model_config.model_type in UNTILED_INPUTS:
         make = UNTILED_INPUTS[runner.model_config.model_type]
         return inputs | make(runner.model_config, ids, prompt.pictures)
-    if not runner.model_config.uses_mrope:
-        return inputs | reference_canvases(runner, prompt.pictures)
     pixel_values, grids = reference_pixels(runner, prompt.pictures)
     types = (ids == runner.model_config.image_token_id).int()
     more = {"pixel_values": pixel_values, "image_grid_thw": grids, "mm_token_type_ids": types}
@@ -276,21 +255,6 @@ def reference_pixels(runner: ModelRunner, pictures) -> tuple[torch.Tensor, torch
         rows.append(frames.reshape(len(patches), -1))
         grids.append(image_grid(picture, processor))
     return torch.from_numpy(np.concatenate(rows)), torch.tensor(grids)
-
-
-def reference_canvases(runner: ModelRunner, pictures) -> dict[str, torch.Tensor]:
-    """`pixel_values` of pictures padded to one size, and `image_sizes`, as Pixtral takes them."""
-    processor = runner.model_config.processor
-    sizes = [picture.shape[:2] for picture in pictures]
-    canvas = np.zeros((len(sizes), 3, *np.max(sizes, axis=0)), dtype=np.float32)
-    for place, picture, (height, width) in zip(canvas, pictures, sizes, strict=True):
-        rows = as_channels(picture, 3).transpose(2, 0, 1) * np.float32(processor.rescale_factor)
-        mean, std = (
-            np.array(x, dtype=np.float32).reshape(3, 1, 1)
-            for x in (processor.image_mean, processor.image_std)
-        )
-        place[:, :height, :width] = (rows - mean) / std
-    return {"pixel_values": torch.from_numpy(canvas), "image_sizes": torch.tensor(sizes)}
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,24 @@ from transformers import (
     GlmOcrForConditionalGeneration,
     Idefics2Config,
     Idefics2ForConditionalGeneration,
+    LightOnOcrConfig,
+    LightOnOcrForConditionalGeneration,
     PaddleOCRVLConfig,
     PaddleOCRVLForConditionalGeneration,
 )
 
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import as_channels, image_grid, normalise, patchify
+
+_TOWER = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "patch_size": 14,
+}
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+"""Positions of one axis."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +46,7 @@ def paddleocr_vl(text: dict, ids: Specials):
     """A SigLIP tower with 5 × 5 learned positions before an Ernie decoder."""
     config = PaddleOCRVLConfig(
         text_config={**text, "head_dim": 32, "tie_word_embeddings": ids.tied},
-        vision_config={
-            "hidden_size": 48,
-            "intermediate_size": 80,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "image_size": 70,
-            "patch_size": 14,
-        },
+        vision_config={**_TOWER, "image_size": 70},
         image_token_id=ids.image,
         vision_start_token_id=ids.start,
         vision_end_token_id=ids.end,
@@ -86,17 +91,9 @@ def glm_ocr(text: dict, ids: Specials, *, partial: float = 0.75):
 
 def idefics2(text: dict, ids: Specials):
     """A SigLIP tower with 5 × 5 positions, a resampler of 5 tokens, a Mistral decoder."""
-    rope = {"rope_type": "default", "rope_theta": 10000.0}
     config = Idefics2Config(
-        text_config={**text, "model_type": "mistral", "rope_parameters": rope},
-        vision_config={
-            "hidden_size": 48,
-            "intermediate_size": 80,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "image_size": 70,
-            "patch_size": 14,
-        },
+        text_config={**text, "model_type": "mistral", "rope_parameters": _ROPE},
+        vision_config={**_TOWER, "image_size": 70},
         perceiver_config={
             "hidden_size": text["hidden_size"],
             "resampler_n_latents": 5,
@@ -128,14 +125,51 @@ def idefics2_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
     }
 
 
-UNTILED = {"glm_ocr": glm_ocr, "idefics2": idefics2, "paddleocr_vl": paddleocr_vl}
+def lighton_ocr(text: dict, ids: Specials):
+    """A Pixtral tower before a Qwen3 decoder."""
+    more = {"model_type": "pixtral", "head_dim": 16, "image_size": 560, "hidden_act": "silu"}
+    config = LightOnOcrConfig(
+        text_config={**text, "model_type": "qwen3", "head_dim": 32, "rope_parameters": _ROPE},
+        vision_config={**_TOWER, **more},
+        image_token_id=ids.image,
+        tie_word_embeddings=ids.tied,
+    )
+    return LightOnOcrForConditionalGeneration, config
+
+
+def lighton_ocr_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
+    """Pictures padded to one size, and their sizes."""
+    processor = config.processor
+    sizes = [picture.shape[:2] for picture in pictures]
+    canvas = np.zeros((len(sizes), 3, *np.max(sizes, axis=0)), dtype=np.float32)
+    mean, std = (
+        np.array(x, dtype=np.float32).reshape(3, 1, 1)
+        for x in (processor.image_mean, processor.image_std)
+    )
+    for place, picture, (height, width) in zip(canvas, pictures, sizes, strict=True):
+        rows = as_channels(picture, 3).transpose(2, 0, 1) * np.float32(processor.rescale_factor)
+        place[:, :height, :width] = (rows - mean) / std
+    return {"pixel_values": torch.from_numpy(canvas), "image_sizes": torch.tensor(sizes)}
+
+
+UNTILED = {
+    "glm_ocr": glm_ocr,
+    "idefics2": idefics2,
+    "lighton_ocr": lighton_ocr,
+    "paddleocr_vl": paddleocr_vl,
+}
 """Kinds that are made here, to what makes the class and the config from text settings and ids."""
-UNTILED_INPUTS = {"idefics2": idefics2_inputs, "paddleocr_vl": paddleocr_vl_inputs}
+UNTILED_INPUTS = {
+    "idefics2": idefics2_inputs,
+    "lighton_ocr": lighton_ocr_inputs,
+    "paddleocr_vl": paddleocr_vl_inputs,
+}
 """Model types whose pictures do not go to transformers as Qwen2-VL's do."""
 UNTILED_PROCESSORS = {
     "idefics2": {
         "size": {"shortest_edge": 28, "longest_edge": 280},
         "do_image_splitting": False,
-    }
+    },
+    "lighton_ocr": {"patch_size": 14, "size": {"longest_edge": 560}},
 }
 """Settings of processors that are not Qwen2-VL's."""
