@@ -7,10 +7,11 @@ up: sound, subtitles, and what this build of OpenCV has no decoder for (AV1).
 
 import os
 from bisect import bisect_right
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from types import ModuleType
+from typing import Any
 
 from vlmcli.documents.base import (
+    Closing,
     PageHandle,
     Picture,
     Pixels,
@@ -92,7 +93,7 @@ def _refuse(source: Source, notes: list[str]) -> None:
         )
 
 
-class VideoDocument:
+class VideoDocument(Closing):
     """An open video; implements `Document`."""
 
     def __init__(
@@ -103,17 +104,6 @@ class VideoDocument:
         self.warnings = warnings
         self._player = player
         self._times = index.pages
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""
