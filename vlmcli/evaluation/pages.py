@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, UsageError
+from vlmcli.paths import is_folder
 
 PageKey = tuple[str, int]
 """Document's stem and page number, from 1."""
@@ -37,7 +38,7 @@ def read_pages(path: Path) -> dict[PageKey, str]:
     Raises:
         InputError: there is nothing to read, or a line is no record.
     """
-    if path.is_dir():
+    if is_folder(path):
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES)
         pages: dict[PageKey, str] = {}
         for file in files:

@@ -24,6 +24,7 @@ _REMEDIES = {
     errno.EACCES: "choose another place with -o, or change the permissions",
     errno.EPERM: "choose another place with -o, or change the permissions",
     errno.EROFS: "choose another place with -o: the file system is read-only",
+    errno.ENAMETOOLONG: "choose a shorter name with -o",
     errno.EEXIST: "something else created it meanwhile; add --overwrite to replace it",
 }
 
