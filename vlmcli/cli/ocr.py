@@ -158,10 +158,23 @@ def read_password(password: str | None, file: Path | None) -> str | None:
         raise UsageError(
             "a password was given twice", remedy="give --password-file or --password, not both"
         )
+    return first_line(file, "password file")
+
+
+def first_line(file: Path, what: str) -> str:
+    """The line, without its end, that a file with a secret begins with.
+
+    Args:
+        file: to read.
+        what: it is called in messages.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
         with file.open(encoding="utf-8") as stream:
             return stream.readline().rstrip("\r\n")
     except FileNotFoundError as error:
-        raise InputError(f"no such password file: {file}", code="missing") from error
+        raise InputError(f"no such {what}: {file}", code="missing") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the password file {file}: {error}") from error
+        raise InputError(f"cannot read the {what} {file}: {error}") from error

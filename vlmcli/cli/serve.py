@@ -13,7 +13,8 @@ import typer
 from vlmcli.cli import arguments as a
 from vlmcli.cli import signals
 from vlmcli.cli.console import say, set_up_logging, take_stdout
-from vlmcli.errors import InputError, UsageError
+from vlmcli.cli.ocr import first_line
+from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions, parse_size
 
 if TYPE_CHECKING:
@@ -192,13 +193,7 @@ def read_key(file: Path | None) -> str | None:
     """
     key = os.environ.get("VLMCLI_API_KEY")
     if file is not None:
-        try:
-            with file.open(encoding="utf-8") as stream:
-                key = stream.readline().strip()
-        except FileNotFoundError as error:
-            raise InputError(f"no such key file: {file}", code="missing") from error
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read the key file {file}: {error}") from error
+        key = first_line(file, "key file").strip()
     if key is not None and not key.strip():
         raise UsageError("the API key is empty", remedy="put it into the file's first line")
     return key
