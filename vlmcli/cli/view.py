@@ -219,7 +219,7 @@ def _check_root(root: Path | None) -> None:
 def _open_output(path: Path | None) -> OutputFile:
     if path is None:
         return StreamFile(take_stdout(is_needed=True), "stdout")
-    return StreamFile(None, str(path)) if _is_stream(path) else AtomicFile(path)
+    return StreamFile(None, str(path)) if _is_stream(path) else AtomicFile(path, resumable=False)
 
 
 def _is_stream(path: Path) -> bool:
