@@ -1,4 +1,4 @@
-"""The options of what a job runs on, declared once; `arguments` has them beside all others."""
+"""The options of what a job runs on, declared once."""
 
 import re
 from typing import Annotated, Literal

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import signals
 from vlmcli.cli.console import say, set_up_logging, take_stdout
 from vlmcli.cli.ocr import first_line
@@ -110,14 +111,14 @@ def serve(
     max_queue: MaxQueue = 32,
     drain: Drain = 30.0,
     model: a.Model = _DEFAULTS.model,
-    device: a.Device = _DEFAULTS.device,
-    dtype: a.DtypeOption = "auto",
-    kv_dtype: a.KvDtypeOption = "auto",
-    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
-    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
-    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
-    jobs: a.Jobs = _DEFAULTS.jobs,
-    threads: a.Threads = _DEFAULTS.threads,
+    device: m.Device = _DEFAULTS.device,
+    dtype: m.DtypeOption = "auto",
+    kv_dtype: m.KvDtypeOption = "auto",
+    vision_kv_dtype: m.VisionKvDtypeOption = "auto",
+    max_memory: m.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: m.VisionCache = _DEFAULTS.vision_cache,
+    jobs: m.Jobs = _DEFAULTS.jobs,
+    threads: m.Threads = _DEFAULTS.threads,
     retries: a.Retries = _DEFAULTS.retries,
     quiet: a.Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
