@@ -130,7 +130,7 @@ class _Drawing:
         from vlmcli.outputs.html import PagePicture
 
         try:
-            found = self._gallery.draw(record.document, record.page)
+            found = self._gallery.draw(record.document, record.page, record.time)
         except InputError as error:
             if record.document != self._warned:
                 self._warned = record.document
