@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from vlmcli.cluster.address import parse_address
 from vlmcli.errors import UsageError
 from vlmcli.options import QUANTISATIONS, parse_size
 
@@ -22,6 +21,9 @@ def _device(text: str) -> str:
 
 
 def _ray(text: str) -> str:
+    # Brings the package along, which every command would import at its start.
+    from vlmcli.cluster.address import parse_address
+
     parse_address(text)
     return text
 
