@@ -71,13 +71,13 @@ class MarkdownFormatter(Formatter):
     def _content(self, record: PageRecord) -> list[str]:
         """The page's blocks, or its lines where nothing is known about them."""
         # Every command imports this file, and few write Markdown.
-        from vlmcli.outputs.structure import margin_keys, structure_of
+        from vlmcli.outputs.structure import structure_of
 
         found = structure_of(record, self._running) if record.answers is None else None
         if found is None:
             return _paragraphs(record.text)
-        self._running = margin_keys(record) or self._running
-        return _written(found)
+        self._running = found.margins or self._running
+        return _written(found.blocks)
 
 
 def escape(line: str) -> str:
