@@ -22,7 +22,6 @@ class NamedRecipe:
     """A checked recipe: its settings by command."""
 
     name: str
-    path: Path
     description: str
     settings: dict[str, dict[str, Setting]]
 
@@ -60,7 +59,7 @@ def load_recipe(name: str, schema: Schema) -> NamedRecipe:
                 remedy="copy its options",
             )
     settings = {command: tables[command] for command in schema if command in file.table}
-    return NamedRecipe(name=name, path=path, description=description.strip(), settings=settings)
+    return NamedRecipe(name=name, description=description.strip(), settings=settings)
 
 
 def _path(name: str) -> Path:
