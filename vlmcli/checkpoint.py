@@ -6,12 +6,14 @@ engine's loader, later.
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vlmcli.errors import ModelError
 from vlmcli.hub import cached_path, is_hub_id
+from vlmcli.paths import is_folder
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 BUILT_IN = "nano"
@@ -85,8 +87,9 @@ def built_in_path() -> Path:
 
 def checkpoint_path(model: str) -> Path | None:
     """Directory of the built-in model, a directory, or `owner/model` in the Hugging Face cache."""
-    path = built_in_path() if model == BUILT_IN else Path(model).expanduser()
-    return path if path.is_dir() else cached_path(model)
+    # Unlike pathlib's, which raises for users that there are not.
+    path = built_in_path() if model == BUILT_IN else Path(os.path.expanduser(model))  # noqa: PTH111
+    return path if is_folder(path) else cached_path(model)
 
 
 def find_checkpoint(model: str, quantize: tuple[str, ...] = ()) -> Checkpoint:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmcli.errors import ModelError, UnreachableError
+from vlmcli.paths import exists
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
@@ -28,7 +29,7 @@ class CachedCheckpoint:
 
 def is_hub_id(name: str) -> bool:
     """Whether a name can be `owner/model` on the hub, and is no path that exists."""
-    return _HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return _HUB_ID.fullmatch(name) is not None and not exists(Path(name))
 
 
 def cached_path(name: str) -> Path | None:

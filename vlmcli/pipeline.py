@@ -317,6 +317,6 @@ def _write_stats(path: Path, summary: JobSummary) -> None:
         "bottleneck": summary.bottleneck,
         **summary.figures,
     }
-    file = AtomicFile(path)
+    file = AtomicFile(path, resumable=False)
     file.write((json.dumps(data, indent=1) + "\n").encode())
     file.publish()

@@ -134,6 +134,8 @@ LONG = "n" * 300
         ["eval", LONG, LONG],
         ["doctor", LONG],
         ["models", "show", LONG],
+        ["models", "show", f"owner/{LONG}"],
+        ["models", "show", "~nobody-of-that-name/model"],
     ],
     ids=lambda args: " ".join(args).replace(LONG, "LONG"),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from video_kit import numbered, write_video
 
 from vlmcli.documents.base import Source
 from vlmcli.documents.gallery import Gallery
@@ -99,3 +100,19 @@ def test_a_name_that_no_file_can_have_is_a_missing_document(tmp_path):
             with pytest.raises(InputError) as caught:
                 find_document(name, beside=tmp_path, root=root)
             assert caught.value.code == "missing"
+
+
+def test_frames_of_a_video_are_those_that_were_read_at_whatever_interval(tmp_path):
+    """They were once looked for by their number at the usual interval: other slides."""
+    source = Source(path=write_video(tmp_path / "a.avi", numbered(50)), name="a.avi")
+    some = Gallery(lambda name: source, password=None, width=160)
+    for interval in (0.7, 1.5):
+        with open_document(source, frame_interval=interval) as document:
+            for index in range(document.num_pages):
+                there = draw_thumbnail(document, index, width=160)
+                found = some.draw("a.avi", index + 1, document.page(index).time)
+                assert found == there
+    for time in (0.05, 99.0):
+        with pytest.raises(PageError, match="no frame at"):
+            some.draw("a.avi", 1, time)
+    some.close()

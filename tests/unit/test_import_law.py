@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 400
 
-PLAIN = {"errors", "options", "results"}
+PLAIN = {"errors", "options", "results", "paths"}
 COUNTED = {"engine.geometry", "engine.buckets", "engine.weight_formats"}
 """What the engine and the memory model compute by the same formulas: no torch in there."""
 PARTS = {"documents", "reuse", "memory", "outputs", "journal", "report", "checkpoint", "reading"}
@@ -26,6 +26,7 @@ LAW: dict[str, set[str]] = {
     "results": {"errors"},
     "processors": set(),
     "options": {"errors"},
+    "paths": set(),
     "report": PLAIN,
     "loops": PLAIN,
     "answers": PLAIN,

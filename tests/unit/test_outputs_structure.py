@@ -54,7 +54,7 @@ def blocks(sheet: Sheet) -> list[tuple]:
     """Kind and lines, or cells, of the page's blocks."""
     found = structure_of(sheet.record())
     assert found is not None
-    return [(block.kind, *(block.cells or block.lines)) for block in found]
+    return [(block.kind, *(block.cells or block.lines)) for block in found.blocks]
 
 
 def markdown(*records: PageRecord) -> str:

@@ -115,9 +115,6 @@ def report(error: BaseException) -> ExitCode | None:
     if isinstance(error, OSError) and error.errno in _FULL:
         say(f"vlmcli: error: cannot write {error.filename or 'temporary files'}: {error.strerror}")
         return ExitCode.OUTPUT
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        say(f"vlmcli: error: no file can have a name that long: {str(error.filename)[:60]}…")
-        return ExitCode.INPUT
     return None
 
 

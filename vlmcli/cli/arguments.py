@@ -1,6 +1,6 @@
-"""Every option of the command line, declared once: name, help text, panel and parser.
+"""Options that commands share, declared once: name, help text, panel and parser.
 
-Those about the machine and about servers have files of their own and are found here as well.
+Those about the machine and about servers are in files of their own beside this one.
 Defaults stand in `options.OcrOptions` alone; here an option that was not given is None or empty.
 """
 
@@ -10,60 +10,6 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from vlmcli.cli.arguments_machine import (
-    Cache as Cache,
-)
-from vlmcli.cli.arguments_machine import (
-    Device as Device,
-)
-from vlmcli.cli.arguments_machine import (
-    Dtype as Dtype,
-)
-from vlmcli.cli.arguments_machine import (
-    DtypeOption as DtypeOption,
-)
-from vlmcli.cli.arguments_machine import (
-    Jobs as Jobs,
-)
-from vlmcli.cli.arguments_machine import (
-    KvDtype as KvDtype,
-)
-from vlmcli.cli.arguments_machine import (
-    KvDtypeOption as KvDtypeOption,
-)
-from vlmcli.cli.arguments_machine import (
-    MaxMemory as MaxMemory,
-)
-from vlmcli.cli.arguments_machine import (
-    QuantizeOption as QuantizeOption,
-)
-from vlmcli.cli.arguments_machine import (
-    Ray as Ray,
-)
-from vlmcli.cli.arguments_machine import (
-    RayWorkers as RayWorkers,
-)
-from vlmcli.cli.arguments_machine import (
-    Threads as Threads,
-)
-from vlmcli.cli.arguments_machine import (
-    VisionCache as VisionCache,
-)
-from vlmcli.cli.arguments_machine import (
-    VisionKvDtypeOption as VisionKvDtypeOption,
-)
-from vlmcli.cli.arguments_server import (
-    Server as Server,
-)
-from vlmcli.cli.arguments_server import (
-    ServerConcurrency as ServerConcurrency,
-)
-from vlmcli.cli.arguments_server import (
-    ServerImageOption as ServerImageOption,
-)
-from vlmcli.cli.arguments_server import (
-    ServerPrompt as ServerPrompt,
-)
 from vlmcli.errors import UsageError
 from vlmcli.options import (
     DRAFT_READERS,

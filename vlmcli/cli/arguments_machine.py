@@ -1,11 +1,10 @@
-"""The options of what a job runs on, declared once; `arguments` has them beside all others."""
+"""The options of what a job runs on, declared once."""
 
 import re
 from typing import Annotated, Literal
 
 import typer
 
-from vlmcli.cluster.address import parse_address
 from vlmcli.errors import UsageError
 from vlmcli.options import QUANTISATIONS, parse_size
 
@@ -22,6 +21,9 @@ def _device(text: str) -> str:
 
 
 def _ray(text: str) -> str:
+    # Brings the package along, which every command would import at its start.
+    from vlmcli.cluster.address import parse_address
+
     parse_address(text)
     return text
 

@@ -1,4 +1,4 @@
-"""The options of reading on a server, declared once; `arguments` has them beside all others."""
+"""The options of reading on a server, declared once."""
 
 from typing import Annotated
 

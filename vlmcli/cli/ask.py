@@ -9,6 +9,8 @@ import typer
 
 from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
+from vlmcli.cli import arguments_server as s
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
 from vlmcli.options import Format, OcrOptions, ReuseMode, parse_quantisations
@@ -62,21 +64,21 @@ def ask(
     frame_interval: a.FrameInterval = _DEFAULTS.frame_interval,
     max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
     drafts: a.Drafts = _DEFAULTS.drafts,
-    device: a.Device = _DEFAULTS.device,
-    dtype: a.DtypeOption = "auto",
-    kv_dtype: a.KvDtypeOption = "auto",
-    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
-    quantize: a.QuantizeOption = None,
-    server: a.Server = _DEFAULTS.server,
-    server_concurrency: a.ServerConcurrency = _DEFAULTS.server_concurrency,
-    server_image: a.ServerImageOption = _DEFAULTS.server_image,
-    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
-    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
-    jobs: a.Jobs = _DEFAULTS.jobs,
-    threads: a.Threads = _DEFAULTS.threads,
-    ray: a.Ray = _DEFAULTS.ray,
-    ray_workers: a.RayWorkers = _DEFAULTS.ray_workers,
-    cache: a.Cache = _DEFAULTS.cache,
+    device: m.Device = _DEFAULTS.device,
+    dtype: m.DtypeOption = "auto",
+    kv_dtype: m.KvDtypeOption = "auto",
+    vision_kv_dtype: m.VisionKvDtypeOption = "auto",
+    quantize: m.QuantizeOption = None,
+    server: s.Server = _DEFAULTS.server,
+    server_concurrency: s.ServerConcurrency = _DEFAULTS.server_concurrency,
+    server_image: s.ServerImageOption = _DEFAULTS.server_image,
+    max_memory: m.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: m.VisionCache = _DEFAULTS.vision_cache,
+    jobs: m.Jobs = _DEFAULTS.jobs,
+    threads: m.Threads = _DEFAULTS.threads,
+    ray: m.Ray = _DEFAULTS.ray,
+    ray_workers: m.RayWorkers = _DEFAULTS.ray_workers,
+    cache: m.Cache = _DEFAULTS.cache,
     page_timeout: a.PageTimeout = _DEFAULTS.page_timeout,
     retries: a.Retries = _DEFAULTS.retries,
     strict: a.Strict = _DEFAULTS.strict,

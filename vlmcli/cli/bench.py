@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
 from vlmcli.errors import UsageError
 from vlmcli.options import DEFAULT_MODEL
 
@@ -21,7 +22,7 @@ app = typer.Typer(
 @app.command()
 def memory(
     pages: Annotated[str, typer.Option(metavar="N,N", help="Page counts to compare.")] = "50,1000",
-    max_memory: a.MaxMemory = None,
+    max_memory: m.MaxMemory = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the longest job's memory as a PNG."),
@@ -35,7 +36,7 @@ def memory(
 
 @app.command()
 def plan(
-    device: a.Device = "cpu",
+    device: m.Device = "cpu",
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,8 +59,8 @@ def plan(
 @app.command()
 def probe(
     model: a.Model = DEFAULT_MODEL,
-    device: a.Device = "cpu",
-    dtype: a.DtypeOption = "auto",
+    device: m.Device = "cpu",
+    dtype: m.DtypeOption = "auto",
 ) -> None:
     """Measure what this machine adds to a model's shapes; later plans use it. Linux only."""
     from vlmcli.bench import probe as bench

@@ -31,12 +31,17 @@ def recipe_text(
     return "\n".join([*lines, *_lines(command, ctx, sources)]) + "\n"
 
 
+def long_name(param: TyperOption) -> str:
+    """An option's name as files have it: `max-pixels`."""
+    return next(name[2:] for name in param.opts if name.startswith("--"))
+
+
 def _lines(command: TyperCommand, ctx: Any, sources: Mapping[str, str]) -> Iterator[str]:
     unset = []
     for param in command.params:
         if not isinstance(param, TyperOption):
             continue
-        name = next(opt[2:] for opt in param.opts if opt.startswith("--"))
+        name = long_name(param)
         if name in REFUSED or name in _NOT_SETTINGS:
             continue
         value = ctx.params[param.name]

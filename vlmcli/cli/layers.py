@@ -12,13 +12,14 @@ import os
 import re
 import types
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from vlmcli.cli.effective import recipe_text
+from vlmcli.cli.effective import long_name, recipe_text
 from vlmcli.errors import UsageError, VlmcliError
 from vlmcli.recipes import config
 from vlmcli.recipes.named import load_recipe
@@ -119,13 +120,13 @@ class _Layers:
         self.has_config = bool(files)
         found: dict[str, Setting] = {}
         for file in files:
-            tables = check_tables(file, self._schema())
+            tables = check_tables(file, self._schema)
             self._check_all(tables)
             found |= self._for_this(tables)
         return found
 
     def _recipe(self, named: Setting) -> dict[str, Setting]:
-        recipe = load_recipe(str(named.value), self._schema())
+        recipe = load_recipe(str(named.value), self._schema)
         self._check_all(recipe.settings)
         settings = self._for_this(recipe.settings)
         if self._command.name in _JOBS and self._command.name not in recipe.settings:
@@ -152,6 +153,7 @@ class _Layers:
         value = self._given.get(option.replace("-", "_"))
         return environment.get(option) if value is None else _setting(value, f"--{option}")
 
+    @cached_property
     def _schema(self) -> Schema:
         return {name: options_of(self._sibling(name)) for name in _COMMANDS}
 
@@ -186,11 +188,6 @@ def _split(text: str, param: TyperOption) -> list[str]:
     """A list in a variable: questions stand on lines of their own, names apart by commas."""
     parts = text.splitlines() if long_name(param) == "question" else re.split(r"[,\s]+", text)
     return [part for part in parts if part.strip()]
-
-
-def long_name(param: TyperOption) -> str:
-    """An option's name as files have it: `max-pixels`."""
-    return next(name[2:] for name in param.opts if name.startswith("--"))
 
 
 def option_of(command: TyperCommand, name: str) -> TyperOption:

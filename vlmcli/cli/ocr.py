@@ -9,6 +9,8 @@ from pathlib import Path
 import typer
 
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
+from vlmcli.cli import arguments_server as s
 from vlmcli.cli.console import set_up_logging, take_stdout
 from vlmcli.cli.progress import make_reporter
 from vlmcli.errors import InputError, UsageError
@@ -37,22 +39,22 @@ def ocr(
     max_tokens: a.MaxTokens = _DEFAULTS.max_tokens,
     reuse: a.Reuse = _DEFAULTS.reuse,
     drafts: a.Drafts = _DEFAULTS.drafts,
-    device: a.Device = _DEFAULTS.device,
-    dtype: a.DtypeOption = "auto",
-    kv_dtype: a.KvDtypeOption = "auto",
-    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
-    quantize: a.QuantizeOption = None,
-    server: a.Server = _DEFAULTS.server,
-    server_concurrency: a.ServerConcurrency = _DEFAULTS.server_concurrency,
-    server_prompt: a.ServerPrompt = _DEFAULTS.server_prompt,
-    server_image: a.ServerImageOption = _DEFAULTS.server_image,
-    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
-    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
-    jobs: a.Jobs = _DEFAULTS.jobs,
-    threads: a.Threads = _DEFAULTS.threads,
-    ray: a.Ray = _DEFAULTS.ray,
-    ray_workers: a.RayWorkers = _DEFAULTS.ray_workers,
-    cache: a.Cache = _DEFAULTS.cache,
+    device: m.Device = _DEFAULTS.device,
+    dtype: m.DtypeOption = "auto",
+    kv_dtype: m.KvDtypeOption = "auto",
+    vision_kv_dtype: m.VisionKvDtypeOption = "auto",
+    quantize: m.QuantizeOption = None,
+    server: s.Server = _DEFAULTS.server,
+    server_concurrency: s.ServerConcurrency = _DEFAULTS.server_concurrency,
+    server_prompt: s.ServerPrompt = _DEFAULTS.server_prompt,
+    server_image: s.ServerImageOption = _DEFAULTS.server_image,
+    max_memory: m.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: m.VisionCache = _DEFAULTS.vision_cache,
+    jobs: m.Jobs = _DEFAULTS.jobs,
+    threads: m.Threads = _DEFAULTS.threads,
+    ray: m.Ray = _DEFAULTS.ray,
+    ray_workers: m.RayWorkers = _DEFAULTS.ray_workers,
+    cache: m.Cache = _DEFAULTS.cache,
     page_timeout: a.PageTimeout = _DEFAULTS.page_timeout,
     retries: a.Retries = _DEFAULTS.retries,
     strict: a.Strict = _DEFAULTS.strict,
@@ -158,10 +160,23 @@ def read_password(password: str | None, file: Path | None) -> str | None:
         raise UsageError(
             "a password was given twice", remedy="give --password-file or --password, not both"
         )
+    return first_line(file, "password file")
+
+
+def first_line(file: Path, what: str) -> str:
+    """The line, without its end, that a file with a secret begins with.
+
+    Args:
+        file: to read.
+        what: it is called in messages.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
         with file.open(encoding="utf-8") as stream:
             return stream.readline().rstrip("\r\n")
     except FileNotFoundError as error:
-        raise InputError(f"no such password file: {file}", code="missing") from error
+        raise InputError(f"no such {what}: {file}", code="missing") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the password file {file}: {error}") from error
+        raise InputError(f"cannot read the {what} {file}: {error}") from error

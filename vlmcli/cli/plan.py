@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
@@ -76,20 +77,20 @@ def plan(
     max_pixels: a.MaxPixels = DEFAULT_MAX_PIXELS,
     frame_interval: a.FrameInterval = DEFAULT_FRAME_INTERVAL,
     max_tokens: a.MaxTokens = None,
-    device: a.Device = "auto",
+    device: m.Device = "auto",
     device_memory: DeviceMemory = None,
-    max_memory: a.MaxMemory = None,
-    dtype: a.DtypeOption = "auto",
-    kv_dtype: a.KvDtypeOption = "auto",
-    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
-    quantize: a.QuantizeOption = None,
-    vision_cache: a.VisionCache = None,
+    max_memory: m.MaxMemory = None,
+    dtype: m.DtypeOption = "auto",
+    kv_dtype: m.KvDtypeOption = "auto",
+    vision_kv_dtype: m.VisionKvDtypeOption = "auto",
+    quantize: m.QuantizeOption = None,
+    vision_cache: m.VisionCache = None,
     pages_in_flight: PagesInFlight = None,
-    jobs: a.Jobs = None,
-    ray_workers: a.RayWorkers = None,
+    jobs: m.Jobs = None,
+    ray_workers: m.RayWorkers = None,
     reuse: a.Reuse = "verified",
     drafts: a.Drafts = "auto",
-    cache: a.Cache = True,
+    cache: m.Cache = True,
     recipe: a.Recipe = None,
     print_recipe: a.PrintRecipe = False,
     config: a.Config = None,

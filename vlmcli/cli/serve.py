@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vlmcli.cli import arguments as a
+from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import signals
 from vlmcli.cli.console import say, set_up_logging, take_stdout
-from vlmcli.errors import InputError, UsageError
+from vlmcli.cli.ocr import first_line
+from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions, parse_size
 
 if TYPE_CHECKING:
@@ -109,14 +111,14 @@ def serve(
     max_queue: MaxQueue = 32,
     drain: Drain = 30.0,
     model: a.Model = _DEFAULTS.model,
-    device: a.Device = _DEFAULTS.device,
-    dtype: a.DtypeOption = "auto",
-    kv_dtype: a.KvDtypeOption = "auto",
-    vision_kv_dtype: a.VisionKvDtypeOption = "auto",
-    max_memory: a.MaxMemory = _DEFAULTS.max_memory,
-    vision_cache: a.VisionCache = _DEFAULTS.vision_cache,
-    jobs: a.Jobs = _DEFAULTS.jobs,
-    threads: a.Threads = _DEFAULTS.threads,
+    device: m.Device = _DEFAULTS.device,
+    dtype: m.DtypeOption = "auto",
+    kv_dtype: m.KvDtypeOption = "auto",
+    vision_kv_dtype: m.VisionKvDtypeOption = "auto",
+    max_memory: m.MaxMemory = _DEFAULTS.max_memory,
+    vision_cache: m.VisionCache = _DEFAULTS.vision_cache,
+    jobs: m.Jobs = _DEFAULTS.jobs,
+    threads: m.Threads = _DEFAULTS.threads,
     retries: a.Retries = _DEFAULTS.retries,
     quiet: a.Quiet = _DEFAULTS.quiet,
     verbose: a.Verbose = _DEFAULTS.verbose,
@@ -192,13 +194,7 @@ def read_key(file: Path | None) -> str | None:
     """
     key = os.environ.get("VLMCLI_API_KEY")
     if file is not None:
-        try:
-            with file.open(encoding="utf-8") as stream:
-                key = stream.readline().strip()
-        except FileNotFoundError as error:
-            raise InputError(f"no such key file: {file}", code="missing") from error
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read the key file {file}: {error}") from error
+        key = first_line(file, "key file").strip()
     if key is not None and not key.strip():
         raise UsageError("the API key is empty", remedy="put it into the file's first line")
     return key

@@ -17,8 +17,9 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import printable, say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import InputError, OutputError, PageError, UsageError
-from vlmcli.outputs.files import AtomicFile, OutputFile, StreamFile
+from vlmcli.outputs.files import AtomicFile, OutputFile, StreamFile, translated
 from vlmcli.outputs.targets import STDOUT_NAMES
+from vlmcli.paths import is_folder
 
 if TYPE_CHECKING:
     from vlmcli.documents.base import Source
@@ -73,7 +74,8 @@ def view(
     """Write one HTML file with every page's picture beside its text; any browser opens it."""
     path = None if output in STDOUT_NAMES else Path(output)
     if path is not None:
-        _check_output(path, results, overwrite=overwrite)
+        with translated(path):
+            _check_output(path, results, overwrite=overwrite)
     _check_root(root)
     secret = read_password(password, password_file)
     with contextlib.ExitStack() as stack:
@@ -128,7 +130,7 @@ class _Drawing:
         from vlmcli.outputs.html import PagePicture
 
         try:
-            found = self._gallery.draw(record.document, record.page)
+            found = self._gallery.draw(record.document, record.page, record.time)
         except InputError as error:
             if record.document != self._warned:
                 self._warned = record.document
@@ -208,7 +210,7 @@ def _check_output(path: Path, results: str, *, overwrite: bool) -> None:
 
 
 def _check_root(root: Path | None) -> None:
-    if root is not None and not root.is_dir():
+    if root is not None and not is_folder(root):
         raise UsageError(
             f"not a directory: {root}", remedy="give the documents' folder with --root"
         )
@@ -217,7 +219,7 @@ def _check_root(root: Path | None) -> None:
 def _open_output(path: Path | None) -> OutputFile:
     if path is None:
         return StreamFile(take_stdout(is_needed=True), "stdout")
-    return StreamFile(None, str(path)) if _is_stream(path) else AtomicFile(path)
+    return StreamFile(None, str(path)) if _is_stream(path) else AtomicFile(path, resumable=False)
 
 
 def _is_stream(path: Path) -> bool:

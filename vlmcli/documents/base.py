@@ -6,6 +6,7 @@ these names on, so that the rest of vlmcli needs `documents.source` alone.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -275,3 +276,22 @@ class Document(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+class Closing(ABC):
+    """What is closed where a `with` block ends, as `Document` wants it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file; closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

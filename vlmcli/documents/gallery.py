@@ -4,12 +4,16 @@ A document that cannot be opened is tried once per run of its pages. A page that
 the process: `vlmcli ocr` draws in processes of their own, this does not.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from vlmcli.documents.base import Document, Source
 from vlmcli.documents.source import open_document
 from vlmcli.documents.thumbnails import Thumbnail, draw_thumbnail
 from vlmcli.errors import InputError, PageError
+
+_EVERY_FRAME = 0.001
+"""Seconds: an interval at which every frame of a video is a page."""
 
 
 class Gallery:
@@ -27,8 +31,14 @@ class Gallery:
         self._document: Document | None = None
         self._error: InputError | None = None
 
-    def draw(self, name: str, page: int) -> Thumbnail:
-        """The picture of a page, which counts from 1.
+    def draw(self, name: str, page: int, time: float | None = None) -> Thumbnail:
+        """The picture of a page.
+
+        Args:
+            name: of the document.
+            page: counts from 1.
+            time: of a frame of a video, in seconds; it says which one `page` was, whose number
+                depends on the interval at which the video was read.
 
         Raises:
             InputError: the document is not there or cannot be opened.
@@ -38,11 +48,13 @@ class Gallery:
             self._turn_to(name)
         if self._error is not None:
             raise self._error
-        assert self._document is not None
-        if page > self._document.num_pages:
-            raise PageError(f"the document has only {self._document.num_pages} pages now")
+        document = self._document
+        assert document is not None
+        index = page - 1 if time is None else _frame_at(document, time)
+        if index >= document.num_pages:
+            raise PageError(f"the document has only {document.num_pages} pages now")
         try:
-            return draw_thumbnail(self._document, page - 1, width=self._width)
+            return draw_thumbnail(document, index, width=self._width)
         except MemoryError as error:
             raise PageError("too little memory to draw it", code="too-large") from error
 
@@ -56,6 +68,25 @@ class Gallery:
         self.close()
         self._name = name
         try:
-            self._document = open_document(self._find(name), password=self._password)
+            self._document = open_document(
+                self._find(name), password=self._password, frame_interval=_EVERY_FRAME
+            )
         except InputError as error:
             self._error = error
+
+
+def _frame_at(document: Document, time: float) -> int:
+    """The page, from 0, of a video of which every frame is one.
+
+    Raises:
+        PageError: it has no such frame.
+    """
+
+    def time_of(index: int) -> float:
+        return document.page(index).time or 0.0
+
+    pages = range(document.num_pages)
+    index = bisect_left(pages, time, key=time_of)
+    if index == len(pages) or document.page(index).time != time:
+        raise PageError(f"the document has no frame at {time:g} s now")
+    return index

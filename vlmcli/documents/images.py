@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Self
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from vlmcli.documents import image_checks, image_modes
 from vlmcli.documents.base import (
+    Closing,
     PageHandle,
     Picture,
     RenderSpec,
@@ -231,7 +232,7 @@ def _orientation(image: "Image") -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-class ImageDocument:
+class ImageDocument(Closing):
     """An open image file; implements `Document`. Pillow turns TIFFs upright by itself."""
 
     def __init__(self, source: Source, image: "Image", frames: list[_Frame]) -> None:
@@ -247,17 +248,6 @@ class ImageDocument:
             # memory.
             image.close()
             self._image = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""

@@ -4,12 +4,13 @@ Looks only at paths; opens nothing. With a root nothing outside of it is found, 
 say.
 """
 
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 from vlmcli.documents.base import Source
 from vlmcli.documents.source import STDIN
 from vlmcli.errors import InputError
+from vlmcli.paths import is_file
 
 
 def find_document(name: str, *, beside: Path, root: Path | None = None) -> Source:
@@ -25,22 +26,20 @@ def find_document(name: str, *, beside: Path, root: Path | None = None) -> Sourc
     """
     if name == STDIN:
         raise InputError("it came from standard input, and was not kept", code="missing")
-    try:
-        there = next((path for path in _places(name, beside, root) if path.is_file()), None)
-    except (OSError, ValueError):  # a name that no file can have: too long, a null character
-        there = None
-    if there is not None:
-        return Source(path=there, name=name)
+    for path in _places(name, beside, root):
+        if is_file(path) and (root is None or _is_inside(path, root)):
+            return Source(path=path, name=name)
     where = f"below {root}" if root else f"here or in {beside}"
     raise InputError(f"no such file {where}", code="missing")
 
 
-def _places(name: str, beside: Path, root: Path | None) -> Iterator[Path]:
+def _places(name: str, beside: Path, root: Path | None) -> tuple[Path, ...]:
     path = Path(name)
     if root is None:
-        yield from (path, beside / path, beside / path.name)
-        return
-    inside = root.resolve()
-    for place in (root / path, root / path.name):
-        if place.resolve().is_relative_to(inside):
-            yield place
+        return path, beside / path, beside / path.name
+    return root / path, root / path.name
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Whether a file lies below the folder, wherever links lead."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))

@@ -6,11 +6,10 @@ process each.
 """
 
 import os
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from vlmcli.documents import mupdf, pdf_page
-from vlmcli.documents.base import PageHandle, Picture, RenderSpec, Source, TextLayer
+from vlmcli.documents.base import Closing, PageHandle, Picture, RenderSpec, Source, TextLayer
 from vlmcli.errors import EncryptedError, InputError, PageError
 from vlmcli.results import ErrorInfo
 
@@ -89,7 +88,7 @@ def _unopenable(source: Source, error: Exception) -> InputError:
     return InputError(f"{source.name}: damaged or truncated PDF: {cause}", code="damaged")
 
 
-class PdfDocument:
+class PdfDocument(Closing):
     """An open PDF; implements `Document`. Holds the last loaded page, nothing else."""
 
     def __init__(
@@ -103,17 +102,6 @@ class PdfDocument:
         self._measured: PageHandle | None = None
         self._faults: tuple[str, ...] = ()
         self._num_drawn = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""

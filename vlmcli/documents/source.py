@@ -12,7 +12,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
@@ -28,6 +28,7 @@ from vlmcli.documents.base import (
 from vlmcli.documents.video_checks import video_kind
 from vlmcli.errors import InputError, UsageError
 from vlmcli.options import DEFAULT_FRAME_INTERVAL
+from vlmcli.paths import mode_of
 
 __all__ = [
     "Document",
@@ -96,9 +97,9 @@ class Sources(Iterator[Source]):
             path = Path(name)
             if name == STDIN:
                 yield Source(path=self._copy(_stdin(), number), name=STDIN)
-            elif _mode_of(path, stat.S_ISDIR):
+            elif stat.S_ISDIR(mode := mode_of(path)):
                 yield from _walk(path)
-            elif _mode_of(path, stat.S_ISFIFO):
+            elif stat.S_ISFIFO(mode):
                 with path.open("rb") as stream:
                     yield Source(path=self._copy(stream, number), name=_shown(name))
             else:
@@ -259,14 +260,6 @@ def _is_text(head: bytes) -> bool:
         # The last character may be cut where the reading stopped.
         return error.start > _HEAD - 4
     return b"\x00" not in head
-
-
-def _mode_of(path: Path, is_of_kind: Callable[[int], bool]) -> bool:
-    """Whether something of that kind is there; False for names that no file can have."""
-    try:
-        return is_of_kind(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _walk(folder: Path) -> Iterator[Source]:

@@ -7,10 +7,11 @@ up: sound, subtitles, and what this build of OpenCV has no decoder for (AV1).
 
 import os
 from bisect import bisect_right
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from types import ModuleType
+from typing import Any
 
 from vlmcli.documents.base import (
+    Closing,
     PageHandle,
     Picture,
     Pixels,
@@ -46,9 +47,9 @@ def open_video(
         InputError: no video inside, none that can be decoded, or damaged; with `strict`, also if
             only a part is missing.
     """
-    notes = ["the file ends early; content may be missing"] if ends_early(source.path, kind) else []
-    if strict:
-        _refuse(source, notes)
+    warning = ""
+    if ends_early(source.path, kind):
+        warning = _incomplete(source, "the file ends early; content may be missing", strict)
     packets = _open_capture(source, decode=False)
     try:
         indexer = scan_packets(packets.grab, packets.get)
@@ -67,32 +68,35 @@ def open_video(
             )
         index = indexer.index(frame_interval * 1000, last=last, end=player.end)
         # Frames of an AVI have no times but their places in the row: lost ones move the others.
-        if kind == "avi" and not notes and index.num_frames < player.num_frames:
-            notes.append(
-                f"damaged: {index.num_frames} of {player.num_frames} frames are there; content may"
-                " be missing, and times behind the gap are wrong"
-            )
-            if strict:
-                _refuse(source, notes)
+        if kind == "avi" and not warning and indexer.num_packets < player.num_frames:
+            there = f"{indexer.num_packets} of {player.num_frames} frames are there"
+            note = f"damaged: {there}; content may be missing, and times behind the gap are wrong"
+            warning = _incomplete(source, note, strict)
         if not len(index.pages):
             raise InputError(f"{source.name}: no frames in it", code="no-pages")
         player.keys = index.keys.tolist()
     except InputError:
         player.close()
         raise
-    return VideoDocument(source, player, index, tuple(notes))
+    return VideoDocument(source, player, index, (warning,) if warning else ())
 
 
-def _refuse(source: Source, notes: list[str]) -> None:
-    for note in notes:
-        raise InputError(
-            f"{source.name}: {note}",
-            remedy="leave out --strict to read what is there",
-            code="damaged",
-        )
+def _incomplete(source: Source, note: str, strict: bool) -> str:
+    """The note, as a warning.
+
+    Raises:
+        InputError: `strict`.
+    """
+    if not strict:
+        return note
+    raise InputError(
+        f"{source.name}: {note}",
+        remedy="leave out --strict to read what is there",
+        code="damaged",
+    )
 
 
-class VideoDocument:
+class VideoDocument(Closing):
     """An open video; implements `Document`."""
 
     def __init__(
@@ -103,17 +107,6 @@ class VideoDocument:
         self.warnings = warnings
         self._player = player
         self._times = index.pages
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""

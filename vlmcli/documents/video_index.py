@@ -27,7 +27,6 @@ class VideoIndex:
 
     pages: Times
     keys: Times
-    num_frames: int
 
 
 def scan_packets(grab: Callable[[], bool], get: Callable[[int], float]) -> "VideoIndexer":
@@ -71,7 +70,6 @@ class VideoIndexer:
         return VideoIndex(
             pages=displayed(times[times <= last + TOLERANCE], interval, end),
             keys=np.unique(_numbers(self._keys)),
-            num_frames=len(self._times),
         )
 
     @property

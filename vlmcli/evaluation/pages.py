@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, UsageError
+from vlmcli.paths import is_folder
 
 PageKey = tuple[str, int]
 """Document's stem and page number, from 1."""
@@ -37,7 +38,7 @@ def read_pages(path: Path) -> dict[PageKey, str]:
     Raises:
         InputError: there is nothing to read, or a line is no record.
     """
-    if path.is_dir():
+    if is_folder(path):
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES)
         pages: dict[PageKey, str] = {}
         for file in files:
@@ -45,12 +46,9 @@ def read_pages(path: Path) -> dict[PageKey, str]:
         if not files:
             raise InputError(f"no texts in {path}", remedy="texts end with .jsonl, .txt or .md")
         return pages
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    text = _text(path)
     if path.suffix.lower() == ".jsonl":
-        return _records(path, text)
+        return {(_stem(name), page): content for name, page, content in _lines(path, text)}
     return {(path.stem, number): page for number, page in enumerate(text.split("\f"), 1)}
 
 
@@ -69,7 +67,7 @@ def read_text_layers(prediction: Path) -> dict[PageKey, str]:
             remedy="give records, as written by `vlmcli ocr -f jsonl`",
         )
     wanted: dict[str, set[int]] = {}
-    for name, number, _ in _lines(prediction):
+    for name, number, _ in _lines(prediction, _text(prediction)):
         wanted.setdefault(name, set()).add(number)
     pages: dict[PageKey, str] = {}
     for name, numbers in wanted.items():
@@ -112,15 +110,22 @@ def pair_up(texts: Mapping[PageKey, str], truths: Mapping[PageKey, str]) -> list
     ]
 
 
-def _records(path: Path, text: str) -> dict[PageKey, str]:
-    return {(_stem(name), page): content for name, page, content in _lines(path, text)}
+def _text(path: Path) -> str:
+    """What a file says; bytes that are no UTF-8 become replacement characters.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _lines(path: Path, text: str | None = None) -> list[tuple[str, int, str]]:
+def _lines(path: Path, text: str) -> list[tuple[str, int, str]]:
     """Document, page and text of each record of a JSON Lines file."""
     found = []
-    content = path.read_text(encoding="utf-8") if text is None else text
-    for number, line in enumerate(content.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

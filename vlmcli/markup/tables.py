@@ -110,6 +110,7 @@ class _TableParser(HTMLParser):
         self._caption: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A row or a cell begins, or the table turns out to be none that a grid can say."""
         if any(value is None and name != "nowrap" for name, value in attrs):
             # A tag that never closed has swallowed words of the page.
             raise _TooMuchError
@@ -133,14 +134,17 @@ class _TableParser(HTMLParser):
             self._is_caption = tag == "caption"
 
     def handle_endtag(self, tag: str) -> None:
+        """A cell ends with its row or its part of the table, if it did not say so itself."""
         if tag in ("td", "th", "tr", *_PARTS):
             self._cell = None
             self._is_caption = False
 
     def handle_comment(self, data: str) -> None:
+        """Words that a grid does not show."""
         raise _TooMuchError
 
     def handle_data(self, data: str) -> None:
+        """Text, of the open cell if there is one."""
         if self._cell is not None:
             self._cell.text.append(data)
         elif data.strip():

@@ -24,12 +24,14 @@ _REMEDIES = {
     errno.EACCES: "choose another place with -o, or change the permissions",
     errno.EPERM: "choose another place with -o, or change the permissions",
     errno.EROFS: "choose another place with -o: the file system is read-only",
+    errno.ENAMETOOLONG: "choose a shorter name with -o",
     errno.EEXIST: "something else created it meanwhile; add --overwrite to replace it",
 }
-
-
-_STREAM_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "choose another place with -o")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_STREAM_REMEDIES = dict.fromkeys(_FULL, "choose another place with -o")
 """A stream cannot be resumed."""
+_ONCE_REMEDIES = _REMEDIES | dict.fromkeys(_FULL, "free some space, then run the command again")
+"""Nor can what is no output of a job with a journal."""
 
 
 class ReaderGoneError(Exception):
@@ -68,10 +70,15 @@ class AtomicFile:
     The temporary name is a function of the target's, so that what a killed job leaves behind is
     replaced by the next one instead of piling up. A replaced file keeps its permissions, a new one
     gets those that the umask leaves; a symbolic link stays and its target is replaced.
+
+    Args:
+        path: the file.
+        resumable: whether a job writes it that `--resume` goes on with.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resumable: bool = True) -> None:
         self._path = path
+        self._remedies = _REMEDIES if resumable else _ONCE_REMEDIES
         self._target = Path(os.path.realpath(path))
         digest = hashlib.sha256(os.fsencode(self._target.name)).hexdigest()[:16]
         self._temporary = self._target.with_name(f".vlmcli-{digest}.part")
@@ -79,12 +86,12 @@ class AtomicFile:
 
     def write(self, data: bytes) -> None:
         """Append to the temporary file."""
-        with translated(self._path):
+        with translated(self._path, self._remedies):
             self._open().write(data)
 
     def publish(self) -> None:
         """Sync and rename."""
-        with translated(self._path):
+        with translated(self._path, self._remedies):
             stream = self._open()
             stream.flush()
             _keep_permissions(stream.fileno(), self._target)

@@ -72,6 +72,7 @@ def _wrong_fields(record: PageRecord) -> list[str]:
         "model": record.model is None or _is_text(record.model),
         "width": _is_count(record.width) and _is_count(record.height),
         "dpi": record.dpi is None or _is_number(record.dpi),
+        "time": record.time is None or _is_number(record.time),
         "suspect": all(_is_text(word) for word in record.suspect),
         "lines": all(
             _is_text(line.text)

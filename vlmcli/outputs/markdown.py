@@ -8,10 +8,13 @@ heading.
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from vlmcli.outputs.base import Formatter, failure_note, plain
-from vlmcli.outputs.structure import Block, margin_keys, structure_of
 from vlmcli.results import PageRecord
+
+if TYPE_CHECKING:
+    from vlmcli.outputs.structure import Block
 
 EXTENSION = ".md"
 
@@ -67,11 +70,14 @@ class MarkdownFormatter(Formatter):
 
     def _content(self, record: PageRecord) -> list[str]:
         """The page's blocks, or its lines where nothing is known about them."""
+        # Every command imports this file, and few write Markdown.
+        from vlmcli.outputs.structure import structure_of
+
         found = structure_of(record, self._running) if record.answers is None else None
         if found is None:
             return _paragraphs(record.text)
-        self._running = margin_keys(record) or self._running
-        return _written(found)
+        self._running = found.margins or self._running
+        return _written(found.blocks)
 
 
 def escape(line: str) -> str:
@@ -95,7 +101,7 @@ def _paragraphs(text: str) -> list[str]:
     return ["\n".join(lines) for lines in paragraphs if lines]
 
 
-def _written(blocks: list[Block]) -> list[str]:
+def _written(blocks: "list[Block]") -> list[str]:
     """Blocks of Markdown; neighbouring items of one list are one block."""
     texts: list[str] = []
     list_before = ""
@@ -110,7 +116,7 @@ def _written(blocks: list[Block]) -> list[str]:
     return texts
 
 
-def _block(block: Block) -> str:
+def _block(block: "Block") -> str:
     if block.kind in ("header", "footer"):
         return _comment(f"{block.kind}: {' '.join(block.lines)}")
     if block.kind == "table":

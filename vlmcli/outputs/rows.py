@@ -13,6 +13,7 @@ from statistics import median
 
 from vlmcli.outputs.base import plain
 from vlmcli.outputs.pieces import pieces
+from vlmcli.outputs.words import bounds_of
 from vlmcli.results import Line, PageRecord
 
 _CELL_GAP = re.compile(r" {2,}|\t")
@@ -121,10 +122,9 @@ def pitch_of(rows: Sequence[Row]) -> float:
 def _row(text: str, lines: list[Line], is_apart: bool) -> Row:
     """Lines side by side, which `text` puts one behind the other with the gaps between them."""
     parts = [part.strip() for part in _CELL_GAP.split(plain(text).replace("\n", " "))]
-    lefts, tops, rights, bottoms = zip(*(line.bbox for line in lines), strict=True)
     return Row(
         cells=tuple(part for part in parts if part) or ("",),
-        box=(min(lefts), min(tops), max(rights), max(bottoms)),
+        box=bounds_of(lines),
         size=max(map(_size, lines)),
         is_exact=all(line.confidence is None for line in lines),
         is_apart=is_apart,

@@ -64,8 +64,20 @@ class Block:
     level: int = 0
 
 
-def structure_of(record: PageRecord, running: frozenset[str] = frozenset()) -> list[Block] | None:
-    """The blocks of a page in reading order; None where its lines do not tell.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """A page's `blocks` in reading order.
+
+    `margins` are the keys of the rows in its margins, of which those that come again on the next
+    page are running heads.
+    """
+
+    blocks: list[Block]
+    margins: frozenset[str]
+
+
+def structure_of(record: PageRecord, running: frozenset[str] = frozenset()) -> Structure | None:
+    """The structure of a page; None where its lines do not tell.
 
     Args:
         record: of the page.
@@ -83,20 +95,17 @@ def structure_of(record: PageRecord, running: frozenset[str] = frozenset()) -> l
     blocks = _numbered(found)
     head = [Block(kind="header", lines=tuple(row.text for row in header))] if header else []
     foot = [Block(kind="footer", lines=tuple(row.text for row in footer))] if footer else []
-    return [*head, *blocks, *foot]
+    return Structure(
+        blocks=[*head, *blocks, *foot],
+        margins=frozenset(
+            running_key(row.text) for row in rows if _in_margin(row, record.height) is not None
+        ),
+    )
 
 
 def running_key(text: str) -> str:
     """What a running head has in common from page to page: its text without numbers."""
     return " ".join(re.sub(r"\d+", "#", text).casefold().split())
-
-
-def margin_keys(record: PageRecord) -> frozenset[str]:
-    """Keys of the rows in the margins, of which those that come again are running heads."""
-    rows = rows_of(record) or []
-    return frozenset(
-        running_key(row.text) for row in rows if _in_margin(row, record.height) is not None
-    )
 
 
 def _in_margin(row: Row, height: int) -> Literal["header", "footer"] | None:

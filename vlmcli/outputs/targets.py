@@ -16,6 +16,8 @@ from typing import Literal
 from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import Format, OcrOptions
 from vlmcli.outputs import alto, dolma, hocr, jsonl, markdown, text
+from vlmcli.outputs.files import translated
+from vlmcli.paths import is_folder
 
 EXTENSIONS: Mapping[Format, str] = {
     "text": text.EXTENSION,
@@ -76,6 +78,7 @@ def is_stream(options: OcrOptions) -> bool:
 
     Raises:
         UsageError: the output's name is empty.
+        OutputError: no file can have it, or the system does not let us look.
     """
     return _kind_of(options)[0] == "stream"
 
@@ -130,7 +133,7 @@ def assign_stems(
         UsageError: a document is given twice.
     """
     names = [name for name, _ in sources]
-    roots = [Path(item).resolve() for item in inputs if Path(item).is_dir()]
+    roots = [Path(item).resolve() for item in inputs if is_folder(Path(item))]
     paths = [
         Path("stdin") if name == "-" else Path(os.path.normpath(path.absolute()))
         for name, path in sources
@@ -185,11 +188,12 @@ def _kind_of(options: OcrOptions) -> tuple[Kind, Path | None]:
     if not output:
         raise UsageError("the name after -o is empty", remedy="name a file or a directory")
     path = Path(output)
-    if path.is_dir() or output.endswith("/"):
-        return "directory", path
-    if path.exists():
-        return ("file" if path.is_file() else "stream"), path
-    many = len(options.inputs) > 1 or any(Path(item).is_dir() for item in options.inputs)
+    with translated(path):
+        if path.is_dir() or output.endswith("/"):
+            return "directory", path
+        if path.exists():
+            return ("file" if path.is_file() else "stream"), path
+    many = len(options.inputs) > 1 or any(is_folder(Path(item)) for item in options.inputs)
     return ("directory" if many and not path.suffix else "file"), path
 
 
@@ -248,7 +252,8 @@ def _check(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None:
     _check_inputs(outputs, sources)
     journal = plan.journal_path
     assert journal is not None
-    has_journal = journal.exists()
+    with translated(journal):
+        has_journal = journal.exists()
     if plan.overwrite or (plan.resume and has_journal):
         return
     existing = [file for file in outputs if os.path.lexists(file)]
@@ -267,7 +272,7 @@ def _check(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None:
 def _check_places(plan: OutputPlan, outputs: Sequence[Path]) -> None:
     """Every file can be created where it is wanted, as far as permissions tell."""
     assert plan.path is not None
-    if plan.kind == "file" and not plan.path.parent.is_dir():
+    if plan.kind == "file" and not is_folder(plan.path.parent):
         raise OutputError(
             f"no such directory: {plan.path.parent}", remedy="create it, or choose another with -o"
         )
@@ -275,7 +280,7 @@ def _check_places(plan: OutputPlan, outputs: Sequence[Path]) -> None:
         place = parent
         while not os.path.lexists(place):
             place = place.parent
-        if not place.is_dir():
+        if not is_folder(place):
             raise OutputError(f"not a directory: {place}", remedy="choose another place with -o")
         if not os.access(place, os.W_OK | os.X_OK):
             raise OutputError(
@@ -283,7 +288,9 @@ def _check_places(plan: OutputPlan, outputs: Sequence[Path]) -> None:
                 remedy="choose another place with -o, or change the permissions",
             )
     for file in outputs:
-        if file.exists() and not file.is_file():
+        with translated(file):
+            is_other = file.exists() and not file.is_file()
+        if is_other:
             raise OutputError(f"not a regular file: {file}", remedy="choose another place with -o")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vlmcli.errors import UsageError
+from vlmcli.paths import exists, is_file
 from vlmcli.recipes.toml_file import TomlFile, read_toml
 
 OWN_NAME = "vlmcli.toml"
@@ -24,7 +25,7 @@ def find_config_files(directory: Path) -> list[TomlFile]:
         UsageError: one of them is not TOML.
     """
     own = user_config_path()
-    files = [read_toml(own)] if own is not None and own.is_file() else []
+    files = [read_toml(own)] if own is not None and is_file(own) else []
     for folder in _folders(directory):
         file = _project_file(folder, directory)
         if file is not None:
@@ -58,7 +59,7 @@ def _folders(directory: Path) -> Iterator[Path]:
     chain = [directory, *directory.parents]
     home = _home()
     for number, folder in enumerate(chain):
-        if folder == home or (folder / ".git").exists():
+        if folder == home or exists(folder / ".git"):
             yield from chain[: number + 1]
             return
     yield directory
@@ -74,7 +75,7 @@ def _home() -> Path | None:
 
 def _project_file(folder: Path, directory: Path) -> TomlFile | None:
     own = folder / OWN_NAME
-    if own.is_file():
+    if is_file(own):
         return read_toml(own, label=_label(own, directory))
     shared = folder / PROJECT_NAME
     if not _mentions_us(shared):

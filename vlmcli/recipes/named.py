@@ -22,7 +22,6 @@ class NamedRecipe:
     """A checked recipe: its settings by command."""
 
     name: str
-    path: Path
     description: str
     settings: dict[str, dict[str, Setting]]
 
@@ -52,16 +51,15 @@ def load_recipe(name: str, schema: Schema) -> NamedRecipe:
         raise UsageError(
             f"{place}: a recipe says what it is for", remedy='add description = "..." at the top'
         )
-    for command in schema:
-        nested = file.table.get(command)
-        if isinstance(nested, dict) and "recipe" in nested:
+    tables = check_tables(file, schema, ignored=("description",), shared=False)
+    for options in tables.values():
+        if "recipe" in options:
             raise UsageError(
-                f"{file.place((command, 'recipe'))}: a recipe cannot name another one",
+                f"{options['recipe'].place}: a recipe cannot name another one",
                 remedy="copy its options",
             )
-    tables = check_tables(file, schema, ignored=("description",), shared=False)
     settings = {command: tables[command] for command in schema if command in file.table}
-    return NamedRecipe(name=name, path=path, description=description.strip(), settings=settings)
+    return NamedRecipe(name=name, description=description.strip(), settings=settings)
 
 
 def _path(name: str) -> Path:

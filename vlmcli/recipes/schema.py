@@ -64,9 +64,6 @@ _PATHS = frozenset({"password-file", "answer-schema"})
 _PATHS_WITH_A_DOT = frozenset({"model", "recipe"})
 """Options that name files only where they say so, as in `./checkpoint`."""
 
-Settings = Mapping[str, Setting]
-"""Option's name → its setting."""
-
 
 def check_tables(
     file: TomlFile, schema: Schema, *, ignored: Iterable[str] = (), shared: bool = True

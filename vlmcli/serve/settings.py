@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vlmcli.errors import UsageError
 from vlmcli.options import OcrOptions
+from vlmcli.paths import is_folder
 
 MAX_BODY = 32 << 20
 
@@ -49,7 +50,7 @@ def require_safe(options: ServeOptions) -> None:
             f"{options.host} can be reached from other machines, and there is no API key",
             remedy="give --api-key-file FILE or VLMCLI_API_KEY, or leave --host out",
         )
-    if options.allowed_root is not None and not options.allowed_root.is_dir():
+    if options.allowed_root is not None and not is_folder(options.allowed_root):
         raise UsageError(f"--allowed-root is no folder: {options.allowed_root}")
 
 

@@ -1,0 +1,34 @@
+"""What lies at a name that somebody gave: nothing, where the system refuses even to look.
+
+`pathlib` answers False for names at which nothing is, and raises for those that are too long to be
+any file's and for those in folders that this user may not enter. Opens nothing.
+"""
+
+import stat
+from pathlib import Path
+
+
+def mode_of(path: Path) -> int:
+    """Kind and permissions, as `stat` has them; 0 where nothing is, can be, or may be looked for.
+
+    Links are followed.
+    """
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there."""
+    return stat.S_ISDIR(mode_of(path))
+
+
+def is_file(path: Path) -> bool:
+    """Whether a regular file is there."""
+    return stat.S_ISREG(mode_of(path))
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there."""
+    return mode_of(path) != 0
