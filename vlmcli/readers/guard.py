@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from vlmcli.answering import Answer
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
-from vlmcli.readers.answers import Answer
 from vlmcli.readers.shortage import release_device
 from vlmcli.results import DraftCount, Seconds, TokenCounts, add_seconds, add_tokens
 

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vlmcli.answering import Answer, page_reading
 from vlmcli.engine.models.prompts import Task
 from vlmcli.engine.tokenizer import is_markup
 from vlmcli.errors import ModelError, PageError
 from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
-from vlmcli.readers.answers import Answer, page_reading
 from vlmcli.readers.one_by_one import IsStopped
 from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
 from vlmcli.reading import DEFAULT_MAX_TOKENS, OutOfMemoryError, PageJob, PageReading

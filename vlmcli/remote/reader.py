@@ -12,14 +12,13 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from vlmcli.answering import page_reading
 from vlmcli.engine.models.prompts import prompt_for
-from vlmcli.markup import tidy
-from vlmcli.options import OcrOptions, TaskName
+from vlmcli.options import OcrOptions
 from vlmcli.reading import DEFAULT_MAX_TOKENS, PageJob, PageReading
-from vlmcli.remote.client import Answer, Client, RefusedError
+from vlmcli.remote.client import Client, RefusedError
 from vlmcli.remote.server import Server
 from vlmcli.remote.wire import picture_url
-from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
 T = TypeVar("T")
 _WAIT_SECONDS = 0.05
@@ -130,7 +129,7 @@ class RemoteReader:
         picture = await asyncio.to_thread(picture_url, job.picture, self._options.server_image)
         answers = [await self._client.ask(picture, prompt) for prompt in self._prompts]
         options = self._options
-        return _reading(job.key, options.question, answers, task=options.task)
+        return page_reading(job.key, options.question, answers, task=options.task)
 
 
 async def _make(server: Server, options: OcrOptions, num_pages: int) -> Client:
@@ -149,30 +148,3 @@ async def _close(client: Client) -> None:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await client.close()
-
-
-def _reading(
-    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: TaskName
-) -> PageReading:
-    """A page of which all questions, or the one prompt, have been answered."""
-    is_looped = any(answer.is_looped for answer in answers)
-    tokens, seconds = TokenCounts(), Seconds()
-    for answer in answers:
-        tokens = add_tokens(tokens, answer.tokens)
-        seconds = add_seconds(seconds, answer.seconds)
-    asked = tuple(
-        PageAnswer(question=question, text=answer.text)
-        for question, answer in zip(questions, answers, strict=False)
-    )
-    text = "\n\n".join(answer.text for answer in answers if answer.text)
-    return PageReading(
-        key=key,
-        status="looped" if is_looped else "ok",
-        text=text if questions else tidy(text, task),
-        answers=asked if questions else None,
-        message="the model repeated itself; the text is cut there" if is_looped else "",
-        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
-        attempts=max(answer.attempts for answer in answers),
-        tokens=tokens,
-        seconds=seconds,
-    )

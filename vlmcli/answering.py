@@ -1,10 +1,13 @@
-"""Answers to requests, all attempts counted, and what they make of a page. Knows no engine."""
+"""Answers to requests, all attempts counted, and what they make of a page.
+
+For readers of whole pages, whoever answers them: knows no engine and no server.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vlmcli.engine.models.prompts import Task
 from vlmcli.markup import tidy
+from vlmcli.options import TaskName
 from vlmcli.reading import PageReading
 from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
@@ -15,7 +18,7 @@ class Answer:
 
     text: str
     confidence: float | None
-    """Geometric mean of the tokens' probabilities, 0 to 1."""
+    """Geometric mean of the tokens' probabilities, 0 to 1; None where they are not known."""
     is_looped: bool
     is_truncated: bool
     """Whether the token limit ended it."""
@@ -25,7 +28,7 @@ class Answer:
 
 
 def page_reading(
-    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: Task
+    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: TaskName
 ) -> PageReading:
     """A page whose questions, or whose one instruction, have all been answered.
 
