@@ -22,7 +22,8 @@ _SEEN_IN_PIXELS = frozenset(
 _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (
     *("documents", "engine", "kernels", "readers", "remote", "markup"),
-    *("reading.py", "answering.py", "assemble.py", "joining.py", "loops.py", "rapidocr.py"),
+    *("reading.py", "answering.py", "answers.py", "assemble.py", "joining.py", "loops.py"),
+    "rapidocr.py",
 )
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 
