@@ -26,8 +26,6 @@ from vlmcli.serve.work import Listener, Work, drawn
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
 
 _DRAWING_SECONDS = 120.0
-_MAY_PASS = ("died", "memory")
-"""Failures of a task that another try may not have."""
 _PATIENCE = 0.02
 """Seconds to wait for a page worker where there is nothing else to do."""
 _SNAPSHOT_SECONDS = 0.5
@@ -232,8 +230,7 @@ class Backend:
         key, index = self._places[number]
         work = self._works.get(key)
         is_first = number not in self._again
-        if work and is_first and isinstance(outcome, Failure) and outcome.kind in _MAY_PASS:
-            # A neighbour in the same process may have been at fault.
+        if work and is_first and isinstance(outcome, Failure) and outcome.may_pass:
             self._again.add(number)
             self._pool.submit(task)
             return
