@@ -136,6 +136,7 @@ class Backend:
             self._is_ready.set()
             for key in list(self._works):
                 self._fail(key, BusyError(_ENDING))
+            self._turn_away()
             self._pool.close()
             if self._answerer is not None:
                 self._answerer.close()
@@ -159,6 +160,13 @@ class Backend:
                     self._enter(message)
         except queue.Empty:
             return True
+
+    def _turn_away(self) -> None:
+        """Answer the chats that came in while the thread was ending; `submit` has later ones."""
+        while not self._inbox.empty():
+            message = self._inbox.get_nowait()
+            if isinstance(message, Work):
+                message.listen(Progress(key=message.key, error=BusyError(_ENDING)))
 
     def _advance(self, answerer: Answerer) -> None:
         if time.monotonic() > self._deadline:
