@@ -13,8 +13,9 @@ from pathlib import Path
 from vlmcli.errors import ModelError, UnreachableError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
-"""What a checkpoint is read from; pickled weights and code are left where they are."""
+READ_SUFFIXES = (".json", ".safetensors", ".txt", ".jinja", ".model")
+"""Of the files that a checkpoint is read from: configuration, weights, vocabulary, chat format;
+pickled weights and code are left where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,9 @@ def pull(name: str, revision: str | None = None) -> Path:
 
     if not is_hub_id(name):
         raise ModelError(f"not a name on the hub: {name}", remedy="write it as owner/model")
+    wanted = [f"*{suffix}" for suffix in READ_SUFFIXES]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_WANTED)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except hub_errors.GatedRepoError as error:
         raise ModelError(
             f"{name} is given to those alone who accept its terms",
