@@ -48,7 +48,6 @@ _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
     "only": "never",
     "draft": "always",
 }
-_NO_LINES = LineSpec(height=28, max_width=1120)
 
 
 class Sink(Protocol):
@@ -154,12 +153,9 @@ def _journal(
         resume=options.resume,
         overwrite=options.overwrite,
     )
-    try:
+    with contextlib.closing(journal):
         yield journal
-    except BaseException:
-        journal.close()
-        raise
-    journal.remove()
+        journal.remove()
 
 
 def _run(
@@ -252,7 +248,7 @@ def prepare_spec(options: OcrOptions, model: ReadingModel | None) -> PrepareSpec
     """What the page workers are to do for this job."""
     drafts_lines = model is not None and draft_reader(options.drafts) == BUILT_IN
     reader = find_checkpoint(BUILT_IN) if drafts_lines else model
-    line = reader.line if reader else _NO_LINES
+    line = reader.line if reader else LineSpec()
     return PrepareSpec(
         render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
         text_layer=options.text_layer,
