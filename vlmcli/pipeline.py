@@ -19,7 +19,7 @@ from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
 from vlmcli.errors import ExitCode, InputError, UsageError
-from vlmcli.fitness import check_reader, settled
+from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.listing import Listing
@@ -34,7 +34,7 @@ from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.remote import load_remote, num_pages_at_once
-from vlmcli.remote.server import Server, find_server, require_consistent
+from vlmcli.remote.server import Server, find_server
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
