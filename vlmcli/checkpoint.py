@@ -128,7 +128,7 @@ def _rapidocr() -> Checkpoint:
     return Checkpoint(
         name=RAPIDOCR,
         path=files.detector.parent,
-        revision=files.revision,
+        revision=files.revision(),
         model_type=RAPIDOCR,
         reads="page",
         line=_USUAL_LINE,
