@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmcli.errors import ModelError, UnreachableError
+from vlmcli.errors import ModelError, UnreachableError, first_line
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 READ_SUFFIXES = (".json", ".safetensors", ".txt", ".jinja", ".model")
@@ -95,7 +95,7 @@ def pull(name: str, revision: str | None = None) -> Path:
         raise ModelError(f"not a name on the hub: {name}: {error}") from error
     except (hub_errors.HfHubHTTPError, hub_errors.LocalEntryNotFoundError) as error:
         raise UnreachableError(
-            f"cannot fetch {name}: {_reason(error)}",
+            f"cannot fetch {name}: {first_line(error.__cause__ or error)}",
             remedy="check the network and HF_HUB_OFFLINE, or copy the directory and name its path",
         ) from error
     # Of the HTTP library that huggingface_hub uses, which differs between its versions.
@@ -103,9 +103,3 @@ def pull(name: str, revision: str | None = None) -> Path:
         raise UnreachableError(
             f"cannot fetch {name}: {error}", remedy="run it again, it goes on where it broke off"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what lies behind a failed fetch."""
-    cause = error.__cause__ or error
-    return (str(cause).strip() or type(cause).__name__).splitlines()[0]

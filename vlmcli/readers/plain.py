@@ -19,7 +19,7 @@ from PIL import Image
 from vlmcli.answering import Answer, page_reading
 from vlmcli.engine.models.prompts import Task
 from vlmcli.engine.tokenizer import is_markup
-from vlmcli.errors import ModelError, PageError
+from vlmcli.errors import ModelError, PageError, first_line
 from vlmcli.loops import Loop, LoopSearch, temperature_of
 from vlmcli.readers.one_by_one import IsStopped
 from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
@@ -215,13 +215,13 @@ def _load_errors_named(path: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ModelError(
-            f"{path.name} needs a library that is missing: {_first_line(error)}",
+            f"{path.name} needs a library that is missing: {first_line(error)}",
             remedy="install it beside vlmcli",
         ) from error
     except (OSError, *_FAULTS) as error:
         if is_shortage(error):
             raise OutOfMemoryError(str(error)) from error
-        raise ModelError(f"transformers cannot read with {path.name}: {_first_line(error)}") from (
+        raise ModelError(f"transformers cannot read with {path.name}: {first_line(error)}") from (
             error
         )
 
@@ -234,12 +234,7 @@ def _page_faults_named() -> Iterator[None]:
     except _FAULTS as error:
         if is_shortage(error):
             raise OutOfMemoryError(str(error)) from error
-        raise PageError(f"transformers failed: {_first_line(error)}", code="read") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+        raise PageError(f"transformers failed: {first_line(error)}", code="read") from error
 
 
 def _chat(processor: Any, prompt: str) -> str:
