@@ -91,24 +91,24 @@ class _Feed:
     """A sink on one side, a queue on the other."""
 
     def __init__(self) -> None:
-        self._records: queue.Queue[PageRecord | None] = queue.Queue(_MOST_WAITING)
+        self._records: queue.SimpleQueue[PageRecord | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(_MOST_WAITING)
         self._is_stopped = threading.Event()
         self.error: BaseException | None = None
 
     def take(self) -> PageRecord | None:
         """The next record; None when the job is over."""
-        return self._records.get()
+        record = self._records.get()
+        self._room.release()
+        return record
 
     def stop(self) -> None:
         """Take no more: the job ends at its next record."""
         self._is_stopped.set()
-        while not self._records.empty():
-            self._records.get_nowait()
 
     def end(self) -> None:
-        """The job is over."""
-        if not self._is_stopped.is_set():
-            self._records.put(None)
+        """The job is over; never waits, since there may be nobody left to make room."""
+        self._records.put(None)
 
     def begin(self) -> None:
         """Nothing to open."""
@@ -118,11 +118,9 @@ class _Feed:
         # A script may end and still hold the iterator: nobody closes it then, and Python waits for
         # this thread.
         while not self._is_stopped.is_set() and threading.main_thread().is_alive():
-            try:
-                self._records.put(record, timeout=0.1)
-            except queue.Full:
-                continue
-            return
+            if self._room.acquire(timeout=0.1):
+                self._records.put(record)
+                return
         raise _StoppedError
 
     def finish(self) -> None:

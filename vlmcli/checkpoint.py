@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vlmcli.errors import ModelError
-from vlmcli.hub import cached_path, is_hub_id
+from vlmcli.hub import READ_SUFFIXES, cached_path, is_hub_id
 from vlmcli.paths import is_folder
 from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 BUILT_IN = "nano"
 _CHUNK = 1 << 20
-_READ_SUFFIXES = frozenset({".json", ".safetensors", ".jinja", ".txt", ".model"})
-"""Of files that say something about a model: configuration, weights, chat format, vocabulary."""
 _WHOLE_FILE_LIMIT = 256 << 20
 """Weights up to this size are hashed whole; of larger files the header and the size must do."""
 
@@ -28,8 +26,11 @@ _WHOLE_FILE_LIMIT = 256 << 20
 class LineSpec:
     """How a line reader wants its crops, in pixels."""
 
-    height: int
-    max_width: int
+    height: int = 28
+    max_width: int = 1120
+
+
+_USUAL_LINE = LineSpec()
 
 
 class ReadingModel(Protocol):
@@ -118,8 +119,8 @@ def find_checkpoint(model: str, quantize: tuple[str, ...] = ()) -> Checkpoint:
         model_type=model_type_of(path),
         reads="lines" if reading.get("reads") == "lines" else "page",
         line=LineSpec(
-            height=int(reading.get("line_height", 28)),
-            max_width=int(reading.get("max_line_width", 1120)),
+            height=int(reading.get("line_height", _USUAL_LINE.height)),
+            max_width=int(reading.get("max_line_width", _USUAL_LINE.max_width)),
         ),
         quantised=quantize,
     )
@@ -130,10 +131,10 @@ def _rapidocr() -> Checkpoint:
     return Checkpoint(
         name=RAPIDOCR,
         path=files.detector.parent,
-        revision=files.revision,
+        revision=files.revision(),
         model_type=RAPIDOCR,
         reads="page",
-        line=LineSpec(height=28, max_width=1120),
+        line=_USUAL_LINE,
     )
 
 
@@ -161,7 +162,7 @@ def revision_of(path: Path) -> str:
         ModelError: a file cannot be read.
     """
     digest = hashlib.sha256()
-    files = sorted(p for p in path.rglob("*") if p.suffix in _READ_SUFFIXES)
+    files = sorted(p for p in path.rglob("*") if p.suffix in READ_SUFFIXES)
     try:
         for file in files:
             digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())

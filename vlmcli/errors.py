@@ -47,6 +47,12 @@ class VlmcliError(Exception):
         return f"{self.message} ({self.remedy})" if self.remedy else self.message
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what a library's error says; its type where it says nothing."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
+
+
 class UsageError(VlmcliError):
     """The command line contradicts itself or names something that does not exist."""
 

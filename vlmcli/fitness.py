@@ -9,6 +9,11 @@ from vlmcli.rapidocr import RAPIDOCR, find_rapidocr
 
 _POOLS = ("kv_dtype", "vision_kv_dtype", "vision_cache")
 _OF_THE_ENGINE = ("dtype", "quantize", *_POOLS, "max_tokens", "engine")
+_OF_THIS_MACHINE = (
+    *("device", "dtype", *_POOLS, "threads"),
+    *("engine", "quantize", "ray", "ray_workers", "answer_schema"),
+)
+_OF_SERVERS = ("server_concurrency", "server_prompt", "server_image")
 _DEFAULTS = OcrOptions(inputs=())
 
 
@@ -23,6 +28,30 @@ def takes_drafts(options: OcrOptions) -> bool:
     """Whether guesses at a page's text are of use to the job's reader."""
     is_ours = options.model != RAPIDOCR and options.engine == "native"
     return is_ours and options.server is None and not options.question
+
+
+def require_consistent(options: OcrOptions) -> None:
+    """Check that options for servers and for our own engine do not meet.
+
+    Raises:
+        UsageError: they do.
+    """
+    if options.server is None:
+        option = _given(options, _OF_SERVERS)
+        if option is not None:
+            raise UsageError(f"{option} needs --server URL")
+        return
+    option = _given(options, _OF_THIS_MACHINE)
+    if option is not None:
+        raise UsageError(
+            f"{option} is for reading on this machine",
+            remedy="leave it out, or leave out --server",
+        )
+    drafter = draft_reader(options.drafts)
+    if drafter is not None:
+        raise UsageError(
+            f"{drafter} cannot draft for a server", remedy=f"leave {drafter} out of --drafts"
+        )
 
 
 def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
@@ -89,7 +118,14 @@ def _check_transformers(options: OcrOptions, checkpoint: Checkpoint) -> None:
 
 
 def _refuse(options: OcrOptions, who: str, names: tuple[str, ...]) -> None:
+    option = _given(options, names)
+    if option is not None:
+        raise UsageError(f"{who} has no {option}", remedy=f"leave out {option}")
+
+
+def _given(options: OcrOptions, names: tuple[str, ...]) -> str | None:
+    """The first of these options that is not what it is without a word, as it is written."""
     for name in names:
         if getattr(options, name) != getattr(_DEFAULTS, name):
-            option = "--" + name.replace("_", "-")
-            raise UsageError(f"{who} has no {option}", remedy=f"leave out {option}")
+            return "--" + name.replace("_", "-")
+    return None

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmcli.errors import ModelError, UnreachableError
+from vlmcli.errors import ModelError, UnreachableError, first_line
 from vlmcli.paths import exists
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
-"""What a checkpoint is read from; pickled weights and code are left where they are."""
+READ_SUFFIXES = (".json", ".safetensors", ".txt", ".jinja", ".model")
+"""Of the files that a checkpoint is read from: configuration, weights, vocabulary, chat format;
+pickled weights and code are left where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,9 @@ def pull(name: str, revision: str | None = None) -> Path:
 
     if not is_hub_id(name):
         raise ModelError(f"not a name on the hub: {name}", remedy="write it as owner/model")
+    wanted = [f"*{suffix}" for suffix in READ_SUFFIXES]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_WANTED)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except hub_errors.GatedRepoError as error:
         raise ModelError(
             f"{name} is given to those alone who accept its terms",
@@ -94,7 +96,7 @@ def pull(name: str, revision: str | None = None) -> Path:
         raise ModelError(f"not a name on the hub: {name}: {error}") from error
     except (hub_errors.HfHubHTTPError, hub_errors.LocalEntryNotFoundError) as error:
         raise UnreachableError(
-            f"cannot fetch {name}: {_reason(error)}",
+            f"cannot fetch {name}: {first_line(error.__cause__ or error)}",
             remedy="check the network and HF_HUB_OFFLINE, or copy the directory and name its path",
         ) from error
     # Of the HTTP library that huggingface_hub uses, which differs between its versions.
@@ -102,9 +104,3 @@ def pull(name: str, revision: str | None = None) -> Path:
         raise UnreachableError(
             f"cannot fetch {name}: {error}", remedy="run it again, it goes on where it broke off"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what lies behind a failed fetch."""
-    cause = error.__cause__ or error
-    return (str(cause).strip() or type(cause).__name__).splitlines()[0]

@@ -19,7 +19,6 @@ from vlmcli.assemble import (
 )
 from vlmcli.desk import TOO_LARGE, Desk
 from vlmcli.documents.prepared import PreparedPage, PrepareSpec
-from vlmcli.errors import VlmcliError
 from vlmcli.intake import Intake, Page
 from vlmcli.ledger import Ledger
 from vlmcli.listing import Listing
@@ -196,18 +195,15 @@ class OcrJob:
             self._hand_over(page)
 
     def _take_failure(self, page: Page, failure: Failure) -> None:
-        is_over = page.attempt >= _DEATHS_BEFORE_GIVING_UP
-        if failure.kind in ("died", "memory") and not is_over:
-            # A neighbour in the same process may have been at fault; alone it may pass.
+        if failure.may_pass and page.attempt < _DEATHS_BEFORE_GIVING_UP:
             self._intake.retry(page)
             return
-        is_late = failure.kind == "timeout"
-        codes = {"died": "worker-died", "timeout": "timeout", "memory": "too-large"}
-        code = codes.get(failure.kind, "render")
-        if isinstance(failure.error, VlmcliError):
-            code = failure.error.code
-        status: Literal["error", "timeout"] = "timeout" if is_late else "error"
-        self._fail(page.task.serial, code, failure.message, status=status)
+        self._fail(
+            page.task.serial,
+            failure.code,
+            failure.message,
+            status="timeout" if failure.kind == "timeout" else "error",
+        )
 
     def _decide(self) -> None:
         """Read a page, or take over another's result: decided in page order, as pages are drawn.

@@ -88,6 +88,42 @@ def find_loop(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> 
     return Loop(start=len(tokens) - length, period=period, repeats=repeats)
 
 
+class LoopSearch:
+    """Looks for a loop in a sequence that grows, at every multiple of `CHECK_EVERY` tokens.
+
+    However many tokens come at a time, the same text is stopped at the same place.
+
+    Args:
+        decode: turns token ids into text.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self._decode = decode
+        self.num_checked = 0
+        """Tokens up to the last place that was looked at."""
+
+    def is_due(self, num_tokens: int) -> bool:
+        """Whether so many tokens reach the next place to look at."""
+        return num_tokens >= self.num_checked + CHECK_EVERY
+
+    def look(self, tokens: Sequence[int], *, is_cut: bool) -> Loop | None:
+        """The first loop at a place that was not looked at before.
+
+        Args:
+            tokens: the output so far.
+            is_cut: whether it was cut off, so that its end is looked at as well.
+        """
+        ends = [*range(self.num_checked + CHECK_EVERY, len(tokens) + 1, CHECK_EVERY)]
+        if is_cut:
+            ends.append(len(tokens))
+        for end in ends:
+            self.num_checked = end
+            loop = find_loop(tokens[:end], self._decode)
+            if loop is not None:
+                return loop
+        return None
+
+
 def _is_suspicious(unit: str, repeats: int, length: int) -> bool:
     letters = sum(char.isalpha() for char in unit)
     cells = any(char.isdigit() or char in "|\t\n<>" for char in unit)

@@ -19,7 +19,7 @@ from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
 from vlmcli.errors import ExitCode, InputError, UsageError
-from vlmcli.fitness import check_reader, settled
+from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.listing import Listing
@@ -34,7 +34,7 @@ from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.remote import load_remote, num_pages_at_once
-from vlmcli.remote.server import Server, find_server, require_consistent
+from vlmcli.remote.server import Server, find_server
 from vlmcli.report import JobSummary, Reporter, Tally
 from vlmcli.results import PageRecord
 
@@ -48,7 +48,6 @@ _NEEDS_MODEL: dict[TextLayerMode, NeedsModel] = {
     "only": "never",
     "draft": "always",
 }
-_NO_LINES = LineSpec(height=28, max_width=1120)
 
 
 class Sink(Protocol):
@@ -154,12 +153,9 @@ def _journal(
         resume=options.resume,
         overwrite=options.overwrite,
     )
-    try:
+    with contextlib.closing(journal):
         yield journal
-    except BaseException:
-        journal.close()
-        raise
-    journal.remove()
+        journal.remove()
 
 
 def _run(
@@ -252,7 +248,7 @@ def prepare_spec(options: OcrOptions, model: ReadingModel | None) -> PrepareSpec
     """What the page workers are to do for this job."""
     drafts_lines = model is not None and draft_reader(options.drafts) == BUILT_IN
     reader = find_checkpoint(BUILT_IN) if drafts_lines else model
-    line = reader.line if reader else _NO_LINES
+    line = reader.line if reader else LineSpec()
     return PrepareSpec(
         render=RenderSpec(dpi=options.dpi, max_pixels=options.max_pixels),
         text_layer=options.text_layer,

@@ -4,6 +4,8 @@ Plain facts, without importing it; `readers.rapid` reads with it and `memory.for
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -26,12 +28,44 @@ _MODELS = ("*_det_*.onnx", "*_rec_*.onnx")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RapidOcrFiles:
-    """An installed RapidOCR: its two models and the revision that they and the versions make."""
+    """An installed RapidOCR: its two models."""
 
     detector: Path
     recogniser: Path
-    revision: str
-    num_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of both models.
+
+        Raises:
+            ModelError: one cannot be read.
+        """
+        with _unreadable_named():
+            return self.detector.stat().st_size + self.recogniser.stat().st_size
+
+    def revision(self) -> str:
+        """Twelve hex digits over the models and the versions of what runs them: reads the models.
+
+        Raises:
+            ModelError: one cannot be read.
+        """
+        digest = hashlib.sha256()
+        for name in ("rapidocr", "onnxruntime"):
+            digest.update(f"{name} {metadata.version(name)}\0".encode())
+        with _unreadable_named():
+            for path in (self.detector, self.recogniser):
+                digest.update(path.name.encode() + b"\0")
+                with path.open("rb") as stream:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _unreadable_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"cannot read model file {error.filename}: {error.strerror}") from error
 
 
 def detector_size(width: int, height: int) -> tuple[int, int]:
@@ -61,20 +95,4 @@ def find_rapidocr() -> RapidOcrFiles:
     detector, recogniser = found
     if detector is None or recogniser is None:
         raise ModelError("the installed RapidOCR has no models", remedy=remedy)
-    digest = hashlib.sha256()
-    for name in ("rapidocr", "onnxruntime"):
-        digest.update(f"{name} {metadata.version(name)}\0".encode())
-    try:
-        for path in (detector, recogniser):
-            digest.update(path.name.encode() + b"\0")
-            with path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        size = detector.stat().st_size + recogniser.stat().st_size
-    except OSError as error:
-        raise ModelError(f"cannot read model file {error.filename}: {error.strerror}") from error
-    return RapidOcrFiles(
-        detector=detector,
-        recogniser=recogniser,
-        revision=digest.hexdigest()[:12],
-        num_bytes=size,
-    )
+    return RapidOcrFiles(detector=detector, recogniser=recogniser)

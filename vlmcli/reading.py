@@ -53,7 +53,7 @@ class PageJob:
     @property
     def nbytes(self) -> int:
         """Bytes of its pixels."""
-        crops = sum(crop.pixels.nbytes for crop in self.crops)
+        crops = sum(crop.pixels.nbytes for crop in (*self.crops, *self.draft_crops))
         return crops + (0 if self.picture is None else self.picture.nbytes)
 
 

@@ -21,8 +21,9 @@ _SEEN_IN_PIXELS = frozenset(
 """Options that decide which pixels a page has and who answers it, not what is read in them."""
 _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (
-    *("documents", "engine", "kernels", "readers", "remote"),
-    *("reading.py", "assemble.py", "joining.py", "loops.py", "markup", "rapidocr.py"),
+    *("documents", "engine", "kernels", "readers", "remote", "markup"),
+    *("reading.py", "answering.py", "answers.py", "assemble.py", "joining.py", "loops.py"),
+    "rapidocr.py",
 )
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 

@@ -97,6 +97,23 @@ class Failure:
     message: str
     error: VlmcliError | None = None
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether another try makes sense: a neighbour in the same process may be at fault."""
+        return self.kind in ("died", "memory")
+
+    @property
+    def code(self) -> str:
+        """What stands as `error.code` in the record of a page that comes to nothing by it."""
+        return self.error.code if self.error is not None else _CODES[self.kind]
+
+
+_CODES = {
+    "error": "render",
+    "died": "worker-died",
+    "timeout": "timeout",
+    "memory": "too-large",
+}
 
 Outcome = OpenedDocument | DrawnPage | Failure
 

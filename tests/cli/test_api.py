@@ -68,6 +68,17 @@ def test_a_script_may_end_in_the_middle_of_a_loop(many, text_layer):
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
+def test_a_script_may_end_while_the_job_waits_for_room(many):
+    script = (
+        "import time; from vlmcli import recognize; "
+        f"records = recognize({str(many)!r}); print(next(records).page); time.sleep(2)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def test_what_goes_wrong_is_raised(tmp_path):
     with pytest.raises(InputError):
         list(recognize(tmp_path / "nothing.pdf"))

@@ -42,14 +42,17 @@ LAW: dict[str, set[str]] = {
     "outputs": {*PLAIN, "documents"},
     "journal": {*PLAIN, "outputs"},
     "reading": {*PLAIN, "documents"},
+    "answering": {*PLAIN, "reading", "markup"},
     "desk": {"reading"},
     "recipe": {*PLAIN, "checkpoint", "journal", "reuse"},
     "chat": {*PLAIN, "documents"},
     "readers": {
         *(*PLAIN, "processors", "reading", "chat", "checkpoint", "loops"),
-        *("engine", "documents", "memory", "markup", "answers"),
+        *("engine", "documents", "memory", "answers", "answering"),
     },
-    "remote": {*PLAIN, "reading", "checkpoint", "loops", "markup", "engine.models.prompts"},
+    "remote": {
+        *(*PLAIN, "reading", "answering", "checkpoint", "loops", "engine.models.prompts"),
+    },
     "nano": set(),
     "markup": set(),
     "cluster": {

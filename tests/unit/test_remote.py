@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlmcli.errors import UsageError
+from vlmcli.fitness import require_consistent
 from vlmcli.options import OcrOptions
 from vlmcli.remote.endpoint import api_key, headers, parse_endpoint, without_key
 from vlmcli.remote.patience import Patience, seconds_asked
-from vlmcli.remote.server import require_consistent
 from vlmcli.remote.watch import LoopWatch
 from vlmcli.remote.wire import parse_piece, picture_url, request_body
 

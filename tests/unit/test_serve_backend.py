@@ -110,6 +110,16 @@ def test_readings_that_fail_or_loop(office, pictures):
     assert open_.answer(2)[1].finish == "length"
 
 
+def test_a_chat_whose_pictures_fail_in_one_step_is_told_once_and_others_go_on(office, pictures):
+    open_ = office(FakeReader(max_delay=0, statuses={1: "error", 2: "error"}))
+    open_.backend.start()
+    open_.ask(1, pictures[0], pictures[0])
+    assert open_.answer(1)[1].error is not None
+    open_.ask(2, pictures[0])
+    assert open_.answer(2)[0] == "serial 3"
+    assert open_.backend.is_alive and open_.mail[1].empty()
+
+
 def test_an_abandoned_chat_is_taken_from_the_reader(office, pictures):
     reader = FakeReader(never=frozenset({1}))
     submitted = threading.Event()
@@ -160,6 +170,19 @@ def test_a_fault_of_ours_is_told_to_everybody_and_ends_the_thread(office, pictur
     assert open_.crashed.wait(60)
     assert isinstance(open_.backend.error, ZeroDivisionError) and not open_.backend.is_alive
     open_.ask(2, pictures[0])
+    assert open_.answer(2)[1].error is not None
+
+
+def test_a_chat_that_comes_as_the_thread_ends_is_not_left_waiting(office, pictures):
+    class Broken(FakeReader):
+        def step(self):
+            open_.ask(2, pictures[0])
+            raise ZeroDivisionError("a bug")
+
+    open_ = office(Broken())
+    open_.backend.start()
+    open_.ask(1, pictures[0])
+    assert open_.answer(1)[1].error is not None
     assert open_.answer(2)[1].error is not None
 
 

@@ -58,10 +58,6 @@ class Hands:
         """Whether a worker has a page."""
         return bool(self._hands[worker].jobs)
 
-    def bytes_of(self, worker: int) -> int:
-        """Of the pictures with a worker."""
-        return self._hands[worker].num_bytes
-
     def deal(self, resting: Iterable[int]) -> dict[int, list[PageJob]]:
         """Pages for those workers that can be given some now, the least busy one first."""
         dealt: dict[int, list[PageJob]] = {worker: [] for worker in resting}

@@ -24,7 +24,7 @@ from vlmcli.cluster.layout import RAY_BYTES, Layout, Node, lay_out, lay_out_here
 from vlmcli.cluster.quiet import own_signals, quiet
 from vlmcli.cluster.reader import ClusterReader, Lost
 from vlmcli.cluster.worker import Room, order_for
-from vlmcli.errors import UnreachableError, UsageError, VlmcliError
+from vlmcli.errors import UnreachableError, UsageError, VlmcliError, first_line
 from vlmcli.memory.devices import MIB, host_cap
 from vlmcli.memory.settings import Budgets
 from vlmcli.memory.spread import Spread
@@ -134,8 +134,7 @@ class Cluster:
                 f"{address.text} needs {error.name or error}", remedy=INSTALL
             ) from error
         except (OSError, RuntimeError, RayError) as error:
-            first = next(iter(str(error).splitlines()), "") or type(error).__name__
-            raise no_cluster(address, first) from error
+            raise no_cluster(address, first_line(error)) from error
 
     def _lay_out(self) -> Layout:
         """Workers on the nodes that there are.

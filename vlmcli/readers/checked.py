@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vlmcli.answering import joined, tokens_of_page
 from vlmcli.answers import AnswerChecker
 from vlmcli.reading import PageJob, PageReading, Reader
-from vlmcli.results import PageAnswer, add_seconds, add_tokens
+from vlmcli.results import PageAnswer, add_seconds
 
 MAX_AGAIN_BYTES = 400
 """What a question asked again is longer by, at the most."""
@@ -146,13 +147,9 @@ def _added(before: PageReading | None, reading: PageReading, numbers: Sequence[i
     return replace(
         reading,
         answers=tuple(answers),
-        text="\n\n".join(answer.text for answer in answers if answer.text),
+        text=joined(answers),
         attempts=before.attempts + reading.attempts,
-        # The picture was encoded once, and counts once.
-        tokens=replace(
-            add_tokens(before.tokens, reading.tokens),
-            visual=max(before.tokens.visual, reading.tokens.visual),
-        ),
+        tokens=tokens_of_page((before.tokens, reading.tokens)),
         seconds=add_seconds(before.seconds, reading.seconds),
         suspect=tuple(dict.fromkeys((*before.suspect, *reading.suspect))),
     )

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from vlmcli.answering import Answer
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import Request, RequestOutput
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
-from vlmcli.readers.answers import Answer
+from vlmcli.loops import Loop, LoopSearch, temperature_of
 from vlmcli.readers.shortage import release_device
 from vlmcli.results import DraftCount, Seconds, TokenCounts, add_seconds, add_tokens
 
@@ -23,8 +23,8 @@ Build = Callable[[str, float, int], Request]
 @dataclass(slots=True)
 class _Ticket:
     build: Build
+    search: LoopSearch
     attempt: int = 1
-    checked: int = 0
     tokens: TokenCounts = field(default_factory=TokenCounts)
     seconds: Seconds = field(default_factory=Seconds)
 
@@ -52,7 +52,7 @@ class Guard:
         number = self._num_tickets + 1
         self.engine.add_request(build(_request_id(number, 1), 0.0, 1))
         self._num_tickets = number
-        self._tickets[number] = _Ticket(build=build)
+        self._tickets[number] = _Ticket(build=build, search=LoopSearch(self.engine.decode))
         return number
 
     def abort(self, ticket: int) -> None:
@@ -81,7 +81,7 @@ class Guard:
         return answers
 
     def _take(self, number: int, ticket: _Ticket, output: RequestOutput) -> Answer | None:
-        loop = self._find_loop(ticket, output)
+        loop = ticket.search.look(output.token_ids, is_cut=output.finish_reason == "length")
         if not output.finished and loop is None:
             return None
         _charge(ticket, output, is_looped=loop is not None)
@@ -92,28 +92,12 @@ class Guard:
             self.engine.abort_request(output.request_id)
         return self._try_again_or_cut(number, ticket, output, loop)
 
-    def _find_loop(self, ticket: _Ticket, output: RequestOutput) -> Loop | None:
-        """Check the output at every multiple of `CHECK_EVERY` tokens, and where it was cut off.
-
-        However many tokens a step brings, the same text is stopped at the same place.
-        """
-        tokens = output.token_ids
-        ends = [*range(ticket.checked + CHECK_EVERY, len(tokens) + 1, CHECK_EVERY)]
-        if output.finish_reason == "length":
-            ends.append(len(tokens))
-        for end in ends:
-            ticket.checked = end
-            loop = find_loop(tokens[:end], self.engine.decode)
-            if loop is not None:
-                return loop
-        return None
-
     def _try_again_or_cut(
         self, number: int, ticket: _Ticket, output: RequestOutput, loop: Loop
     ) -> Answer | None:
         if ticket.attempt <= self._retries:
             ticket.attempt += 1
-            ticket.checked = 0
+            ticket.search = LoopSearch(self.engine.decode)
             temperature = temperature_of(ticket.attempt)
             request_id = _request_id(number, ticket.attempt)
             self.engine.add_request(ticket.build(request_id, temperature, ticket.attempt))
@@ -153,7 +137,7 @@ def _charge(ticket: _Ticket, output: RequestOutput, *, is_looped: bool) -> None:
     attempt = TokenCounts(
         visual=output.num_visual_tokens,
         prompt=output.num_prompt_tokens - output.num_visual_tokens,
-        output=ticket.checked if is_looped else len(output.token_ids),
+        output=ticket.search.num_checked if is_looped else len(output.token_ids),
         drafted=0 if is_looped else output.num_drafted,
         accepted=0 if is_looped else output.num_accepted,
         sources=() if is_looped else _sources(output),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.answering import Answer
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.preprocess import pad_line
 from vlmcli.engine.request import (
@@ -23,7 +24,6 @@ from vlmcli.engine.request import (
     SamplingParams,
 )
 from vlmcli.errors import PageError
-from vlmcli.readers.answers import Answer
 from vlmcli.readers.drafts import crop_drafts
 from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated

@@ -1,4 +1,4 @@
-"""Readers that are not our engine: one page at a time, each in a thread of its own.
+"""Readers that are not our engine: one page at a time, in a thread of their own.
 
 Such a model answers when it is done and not before, which may take a minute. In a thread it leaves
 the job's loop free to watch the clock, take pages from the workers and file records. A page that is
@@ -9,7 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from vlmcli.errors import PageError
@@ -42,44 +43,14 @@ class PageModel(Protocol):
         """Counters of the whole run, by name."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Turn:
-    """One page with the model: its thread, and what came of it."""
+    """One page with the model, since when, what comes of it, and whether somebody still waits."""
 
-    def __init__(self, model: PageModel, job: PageJob) -> None:
-        self.job = job
-        self._model = model
-        self._stop = threading.Event()
-        self._reading: PageReading | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="vlmcli-reader")
-        self._thread.start()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Nobody waits for it any more."""
-        self._stop.set()
-
-    def wait(self, seconds: float | None) -> bool:
-        """Whether it has ended within so many seconds; None waits for it."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def result(self) -> PageReading:
-        """What came of it, once it has ended; raises what the model raised."""
-        if self._error is not None:
-            raise self._error
-        assert self._reading is not None, "a page's thread ended without a result"
-        return self._reading
-
-    def _run(self) -> None:
-        try:
-            self._reading = self._model.read(self.job, self._stop.is_set)
-        except BaseException as error:
-            self._error = error
+    job: PageJob
+    reading: Future[PageReading]
+    stop: threading.Event
+    since: float
 
 
 class OneByOneReader:
@@ -94,9 +65,9 @@ class OneByOneReader:
         self._model = model
         self._patience = patience
         self._waiting: deque[PageJob] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vlmcli-reader")
         self._turn: _Turn | None = None
         self._seconds = 0.0
-        self._started = 0.0
         self._num_pages = 0
 
     def submit(self, job: PageJob) -> None:
@@ -112,14 +83,14 @@ class OneByOneReader:
         if self._turn is None:
             self._begin()
         turn = self._turn
-        if turn is None or not turn.wait(self._patience):
+        if turn is None or not wait([turn.reading], self._patience).done:
             return ()
         self._turn = None
-        self._seconds += time.monotonic() - self._started
-        if turn.is_stopped:
+        self._seconds += time.monotonic() - turn.since
+        if turn.stop.is_set():
             return ()
         try:
-            reading = turn.result()
+            reading = turn.reading.result()
         except PageError as error:
             reading = PageReading(
                 key=turn.job.key, status="error", code=error.code, message=str(error)
@@ -134,11 +105,11 @@ class OneByOneReader:
         """Forget a page; the model may go on with it for a while, and nothing comes of it."""
         self._waiting = deque(job for job in self._waiting if job.key != key)
         if self._turn is not None and self._turn.job.key == key:
-            self._turn.stop()
+            self._turn.stop.set()
 
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
-        return bool(self._waiting) or (self._turn is not None and not self._turn.is_stopped)
+        return bool(self._waiting) or (self._turn is not None and not self._turn.stop.is_set())
 
     def drop_caches(self) -> None:
         """Give up what only saves time, where no page is in work."""
@@ -158,11 +129,12 @@ class OneByOneReader:
         """Forget all pages and wait for the one in work: its thread holds the model."""
         self._waiting.clear()
         if self._turn is not None:
-            self._turn.stop()
-            self._turn.wait(None)
+            self._turn.stop.set()
             self._turn = None
+        self._thread.shutdown()
 
     def _begin(self) -> None:
         if self._waiting:
-            self._started = time.monotonic()
-            self._turn = _Turn(self._model, self._waiting.popleft())
+            job, stop = self._waiting.popleft(), threading.Event()
+            reading = self._thread.submit(self._model.read, job, stop.is_set)
+            self._turn = _Turn(job, reading, stop, time.monotonic())

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.answering import Answer, page_reading
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.models.prompts import Task, prompt_for
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.request import DraftSource, Request, SamplingParams
 from vlmcli.engine.views import LaidOut, lay_out
 from vlmcli.errors import PageError, UsageError
-from vlmcli.readers.answers import Answer, page_reading
 from vlmcli.readers.drafts import page_drafts
 from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated

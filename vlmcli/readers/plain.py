@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vlmcli.answering import Answer, page_reading
 from vlmcli.engine.models.prompts import Task
 from vlmcli.engine.tokenizer import is_markup
-from vlmcli.errors import ModelError, PageError
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop, temperature_of
-from vlmcli.readers.answers import Answer, page_reading
+from vlmcli.errors import ModelError, PageError, first_line
+from vlmcli.loops import Loop, LoopSearch, temperature_of
 from vlmcli.readers.one_by_one import IsStopped
 from vlmcli.readers.shortage import device_bytes, is_shortage, release_device
 from vlmcli.reading import DEFAULT_MAX_TOKENS, OutOfMemoryError, PageJob, PageReading
@@ -109,15 +109,14 @@ class TransformersModel:
         ids = inputs["input_ids"][0].tolist()
         prepared = time.perf_counter()
         room = min(self._max_tokens, max(1, _max_positions(self._model.config) - len(ids)))
-        watch = _Watch(self._decode, is_stopped)
-        tokens: list[int] = []
         num_output = attempt = 0
-        while attempt <= self._retries:
+        while True:
             attempt += 1
-            tokens = self._generate(inputs, ids, room, attempt, watch.begin())
+            watch = _Watch(self._decode, is_stopped)
+            tokens = self._generate(inputs, ids, room, attempt, watch)
             watch.check(tokens, is_cut=len(tokens) >= room)
             num_output += len(tokens)
-            if watch.loop is None or is_stopped():
+            if watch.loop is None or attempt > self._retries or is_stopped():
                 break
         self._num_tokens += num_output
         kept = tokens if watch.loop is None else tokens[: watch.loop.keep]
@@ -172,36 +171,24 @@ class TransformersModel:
 
 
 class _Watch:
-    """A stopping criterion: nobody waits any more, or the answer has begun to repeat itself."""
+    """A stopping criterion of one attempt: nobody waits, or the answer repeats itself."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], is_stopped: IsStopped) -> None:
-        self._decode, self._is_stopped = decode, is_stopped
+        self._search, self._is_stopped = LoopSearch(decode), is_stopped
         self.num_prompt = 0
         self.loop: Loop | None = None
-        self._checked = 0
-
-    def begin(self) -> "_Watch":
-        """Another attempt."""
-        self.loop, self._checked = None, 0
-        return self
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         """Whether to stop, bool [1]; `input_ids` int64 [1, T] is everything so far."""
-        num_new = input_ids.shape[1] - self.num_prompt
-        if num_new >= self._checked + CHECK_EVERY:
+        if self._search.is_due(input_ids.shape[1] - self.num_prompt):
             self.check(input_ids[0, self.num_prompt :].tolist(), is_cut=False)
         is_over = self.loop is not None or self._is_stopped()
         return torch.full((1,), is_over, dtype=torch.bool, device=input_ids.device)
 
     def check(self, tokens: Sequence[int], *, is_cut: bool) -> None:
-        """Look at every multiple of `CHECK_EVERY` tokens, and where the answer was cut off."""
-        ends = [*range(self._checked + CHECK_EVERY, len(tokens) + 1, CHECK_EVERY)]
-        if is_cut:
-            ends.append(len(tokens))
-        for end in ends:
-            if self.loop is None:
-                self._checked = end
-                self.loop = find_loop(tokens[:end], self._decode)
+        """Look for a loop, if none was found before."""
+        if self.loop is None:
+            self.loop = self._search.look(tokens, is_cut=is_cut)
 
 
 def _load(path: Path, device: str, dtype: str) -> tuple[Any, Any]:
@@ -228,13 +215,13 @@ def _load_errors_named(path: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ModelError(
-            f"{path.name} needs a library that is missing: {_first_line(error)}",
+            f"{path.name} needs a library that is missing: {first_line(error)}",
             remedy="install it beside vlmcli",
         ) from error
     except (OSError, *_FAULTS) as error:
         if is_shortage(error):
             raise OutOfMemoryError(str(error)) from error
-        raise ModelError(f"transformers cannot read with {path.name}: {_first_line(error)}") from (
+        raise ModelError(f"transformers cannot read with {path.name}: {first_line(error)}") from (
             error
         )
 
@@ -247,12 +234,7 @@ def _page_faults_named() -> Iterator[None]:
     except _FAULTS as error:
         if is_shortage(error):
             raise OutOfMemoryError(str(error)) from error
-        raise PageError(f"transformers failed: {_first_line(error)}", code="read") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+        raise PageError(f"transformers failed: {first_line(error)}", code="read") from error
 
 
 def _chat(processor: Any, prompt: str) -> str:

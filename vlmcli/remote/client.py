@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import httpx2
 
+from vlmcli.answering import Answer
 from vlmcli.loops import temperature_of
 from vlmcli.remote.endpoint import api_key, headers, without_key
 from vlmcli.remote.patience import Cause, Patience, seconds_asked
@@ -44,18 +45,6 @@ class _TryAgainError(Exception):
         super().__init__(message)
         self.cause: Cause = cause
         self.asked = asked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a question about a picture came to, all attempts counted."""
-
-    text: str
-    is_looped: bool
-    is_truncated: bool
-    attempts: int
-    tokens: TokenCounts
-    seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +113,7 @@ class Client:
         text = found.text if found.kept is None else found.kept
         return Answer(
             text=text.strip(),
+            confidence=None,
             is_looped=found.kept is not None,
             is_truncated=found.is_truncated,
             attempts=attempt,

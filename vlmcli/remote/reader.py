@@ -8,20 +8,17 @@ for their turn do not run out of it. Refuses drafts: a server has no use for the
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
 
+from vlmcli.answering import page_reading
 from vlmcli.engine.models.prompts import prompt_for
-from vlmcli.markup import tidy
-from vlmcli.options import OcrOptions, TaskName
+from vlmcli.options import OcrOptions
 from vlmcli.reading import DEFAULT_MAX_TOKENS, PageJob, PageReading
-from vlmcli.remote.client import Answer, Client, RefusedError
+from vlmcli.remote.client import Client, RefusedError
 from vlmcli.remote.server import Server
 from vlmcli.remote.wire import picture_url
-from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
-T = TypeVar("T")
 _WAIT_SECONDS = 0.05
 """How long a step waits where nothing has come back: the job has other things to do, too."""
 
@@ -40,20 +37,27 @@ class RemoteReader:
         # Families have prompts of their own; which one answers there is not known here.
         instruction = options.server_prompt or prompt_for("", options.task)
         self._prompts = options.question or (instruction,)
-        self._pages: dict[int, Future[None]] = {}
-        self._finished: queue.SimpleQueue[PageReading | BaseException] = queue.SimpleQueue()
+        self._pages: dict[int, Future[PageReading]] = {}
+        self._finished: queue.SimpleQueue[Future[PageReading]] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="vlmcli-server", daemon=True
         )
-        self._thread.start()
         self._seats = asyncio.Semaphore(num_pages)
-        self._client = self._call(_make(server, options, num_pages))
+        self._client = Client(
+            server,
+            retries=options.retries,
+            max_tokens=options.max_tokens or DEFAULT_MAX_TOKENS,
+            connections=num_pages,
+        )
+        self._thread.start()
 
     def submit(self, job: PageJob) -> None:
         """Take a page."""
         assert job.picture is not None, "a server needs the page's picture"
-        self._pages[job.key] = asyncio.run_coroutine_threadsafe(self._read(job), self._loop)
+        page = asyncio.run_coroutine_threadsafe(self._read(job), self._loop)
+        self._pages[job.key] = page
+        page.add_done_callback(self._finished.put)
 
     def step(self) -> Sequence[PageReading]:
         """The pages that have come back, waiting a little for the first one.
@@ -65,9 +69,10 @@ class RemoteReader:
         try:
             while True:
                 wait = 0.0 if found else _WAIT_SECONDS
-                reading = self._finished.get(timeout=wait) if wait else self._finished.get_nowait()
-                if isinstance(reading, BaseException):
-                    raise reading
+                page = self._finished.get(timeout=wait) if wait else self._finished.get_nowait()
+                if page.cancelled():
+                    continue
+                reading = page.result()
                 if self._pages.pop(reading.key, None) is not None:
                     found.append(reading)
         except queue.Empty:
@@ -98,22 +103,14 @@ class RemoteReader:
         """Give up all pages and connections."""
         for key in list(self._pages):
             self.abort(key)
-        self._call(_close(self._client))
+        asyncio.run_coroutine_threadsafe(_close(self._client), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _read(self, job: PageJob) -> None:
-        try:
-            async with self._seats:
-                self._finished.put(await self._read_in_time(job))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            self._finished.put(error)
+    async def _read(self, job: PageJob) -> PageReading:
+        async with self._seats:
+            return await self._read_in_time(job)
 
     async def _read_in_time(self, job: PageJob) -> PageReading:
         try:
@@ -130,16 +127,7 @@ class RemoteReader:
         picture = await asyncio.to_thread(picture_url, job.picture, self._options.server_image)
         answers = [await self._client.ask(picture, prompt) for prompt in self._prompts]
         options = self._options
-        return _reading(job.key, options.question, answers, task=options.task)
-
-
-async def _make(server: Server, options: OcrOptions, num_pages: int) -> Client:
-    return Client(
-        server,
-        retries=options.retries,
-        max_tokens=options.max_tokens or DEFAULT_MAX_TOKENS,
-        connections=num_pages,
-    )
+        return page_reading(job.key, options.question, answers, task=options.task)
 
 
 async def _close(client: Client) -> None:
@@ -149,30 +137,3 @@ async def _close(client: Client) -> None:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await client.close()
-
-
-def _reading(
-    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: TaskName
-) -> PageReading:
-    """A page of which all questions, or the one prompt, have been answered."""
-    is_looped = any(answer.is_looped for answer in answers)
-    tokens, seconds = TokenCounts(), Seconds()
-    for answer in answers:
-        tokens = add_tokens(tokens, answer.tokens)
-        seconds = add_seconds(seconds, answer.seconds)
-    asked = tuple(
-        PageAnswer(question=question, text=answer.text)
-        for question, answer in zip(questions, answers, strict=False)
-    )
-    text = "\n\n".join(answer.text for answer in answers if answer.text)
-    return PageReading(
-        key=key,
-        status="looped" if is_looped else "ok",
-        text=text if questions else tidy(text, task),
-        answers=asked if questions else None,
-        message="the model repeated itself; the text is cut there" if is_looped else "",
-        suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
-        attempts=max(answer.attempts for answer in answers),
-        tokens=tokens,
-        seconds=seconds,
-    )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlmcli.checkpoint import LineSpec
-from vlmcli.errors import ModelError, UnreachableError, UsageError
-from vlmcli.options import DEFAULT_MODEL, OcrOptions, draft_reader
+from vlmcli.errors import ModelError, UnreachableError
+from vlmcli.options import DEFAULT_MODEL, OcrOptions
 from vlmcli.remote.endpoint import Endpoint, api_key, headers, parse_endpoint, without_key
 
 CONNECT_SECONDS = 1.5
@@ -14,11 +14,6 @@ _ANSWER_SECONDS = 10.0
 """For the list of models, once connected: a busy server may be late."""
 _NO_LIST = (404, 405, 501)
 _NO_LINES = LineSpec(height=0, max_width=0)
-_FORBIDDEN = (
-    *("device", "dtype", "kv_dtype", "vision_kv_dtype", "vision_cache", "threads"),
-    *("engine", "quantize", "ray", "ray_workers", "answer_schema"),
-)
-_NEEDS_SERVER = ("server_concurrency", "server_prompt", "server_image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,30 +51,6 @@ class Server:
     def model_type(self) -> str:
         """Unknown from here."""
         return "server"
-
-
-def require_consistent(options: OcrOptions) -> None:
-    """Check that options for servers and for our own engine do not meet.
-
-    Raises:
-        UsageError: they do.
-    """
-    default = OcrOptions(inputs=())
-    names = _NEEDS_SERVER if options.server is None else _FORBIDDEN
-    wrong = [name for name in names if getattr(options, name) != getattr(default, name)]
-    if wrong:
-        option = "--" + wrong[0].replace("_", "-")
-        if options.server is None:
-            raise UsageError(f"{option} needs --server URL")
-        raise UsageError(
-            f"{option} is for reading on this machine",
-            remedy="leave it out, or leave out --server",
-        )
-    drafter = draft_reader(options.drafts)
-    if options.server is not None and drafter is not None:
-        raise UsageError(
-            f"{drafter} cannot draft for a server", remedy=f"leave {drafter} out of --drafts"
-        )
 
 
 def find_server(options: OcrOptions) -> Server:

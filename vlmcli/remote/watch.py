@@ -1,14 +1,14 @@
 """The loop guard on text that comes in pieces: a server's tokens are not ours to see.
 
 Text is cut into words, runs of spaces and single signs, which a tokenizer would do much alike, and
-these are what `loops.find_loop` looks at. Letters beyond the Latin ones count one by one, since
+these are what `loops.LoopSearch` looks at. Letters beyond the Latin ones count one by one, since
 such scripts may have no spaces.
 """
 
 import re
 from collections.abc import Sequence
 
-from vlmcli.loops import CHECK_EVERY, Loop, find_loop
+from vlmcli.loops import Loop, LoopSearch
 
 _UNIT = re.compile(r"[0-9A-Za-z\u00c0-\u024f]{1,6}|\s{1,6}|.", re.DOTALL)
 
@@ -22,7 +22,7 @@ class LoopWatch:
         self._numbers: dict[str, int] = {}
         self._rest = ""
         """The last unit, which may grow."""
-        self._checked = 0
+        self._search = LoopSearch(self._decode)
 
     @property
     def text(self) -> str:
@@ -34,18 +34,11 @@ class LoopWatch:
         *whole, self._rest = _UNIT.findall(self._rest + text) or [""]
         for unit in whole:
             self._units.append(self._number(unit))
-        end = self._checked + CHECK_EVERY
-        while end <= len(self._units):
-            self._checked = end
-            loop = find_loop(self._units[:end], self._decode)
-            if loop is not None:
-                return loop
-            end += CHECK_EVERY
-        return None
+        return self._search.look(self._units, is_cut=False)
 
     def end(self) -> Loop | None:
         """The text was cut off here; the loop in which it was."""
-        return find_loop(self._units, self._decode)
+        return self._search.look(self._units, is_cut=True)
 
     def before(self, loop: Loop) -> str:
         """The text up to the loop and its first round."""

@@ -75,19 +75,19 @@ class _Routes:
         # Bodies are parsed one at a time: the plan has room for the copies of one.
         self._parsing = asyncio.Lock()
 
-    def health(self) -> Response:
+    async def health(self) -> Response:
         """Whether requests can be answered."""
         is_alive = self._backend.is_alive
         data = {"status": "ok" if is_alive else "failed", "model": self._label}
         return JSONResponse(data, 200 if is_alive else 503, _NO_STORE)
 
-    def models(self, request: Request) -> Response:
+    async def models(self, request: Request) -> Response:
         """The one model."""
         self._access.check(request.headers)
         model = model_object(self._name, self._label, self._started)
         return JSONResponse({"object": "list", "data": [model]})
 
-    def metrics(self, request: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """The figures."""
         self._access.check(request.headers)
         kind = "text/plain; version=0.0.4; charset=utf-8"
@@ -188,23 +188,10 @@ def make_app(
     """The application; see `_Routes`."""
     app = FastAPI(title="vlmcli", docs_url=None, redoc_url=None, openapi_url=None)
     routes = _Routes(options, name=name, label=label, backend=backend, spool=spool)
-
-    async def complete(request: Request) -> Response:
-        return await routes.complete(request)
-
-    async def models(request: Request) -> Response:
-        return routes.models(request)
-
-    async def metrics(request: Request) -> Response:
-        return routes.metrics(request)
-
-    async def health() -> Response:
-        return routes.health()
-
-    app.post("/v1/chat/completions", response_model=None)(complete)
-    app.get("/v1/models", response_model=None)(models)
-    app.get("/metrics", response_model=None)(metrics)
-    app.get("/health", response_model=None)(health)
+    app.post("/v1/chat/completions", response_model=None)(routes.complete)
+    app.get("/v1/models", response_model=None)(routes.models)
+    app.get("/metrics", response_model=None)(routes.metrics)
+    app.get("/health", response_model=None)(routes.health)
     app.exception_handler(ApiError)(_tell)
     app.exception_handler(HTTPException)(_tell_http)
     return app

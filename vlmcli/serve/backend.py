@@ -26,8 +26,6 @@ from vlmcli.serve.work import Listener, Work, drawn
 from vlmcli.workers import Failure, OpenedDocument, OpenTask, Outcome, PageTask, Task, WorkerPool
 
 _DRAWING_SECONDS = 120.0
-_MAY_PASS = ("died", "memory")
-"""Failures of a task that another try may not have."""
 _PATIENCE = 0.02
 """Seconds to wait for a page worker where there is nothing else to do."""
 _SNAPSHOT_SECONDS = 0.5
@@ -138,6 +136,7 @@ class Backend:
             self._is_ready.set()
             for key in list(self._works):
                 self._fail(key, BusyError(_ENDING))
+            self._turn_away()
             self._pool.close()
             if self._answerer is not None:
                 self._answerer.close()
@@ -161,6 +160,13 @@ class Backend:
                     self._enter(message)
         except queue.Empty:
             return True
+
+    def _turn_away(self) -> None:
+        """Answer the chats that came in while the thread was ending; `submit` has later ones."""
+        while not self._inbox.empty():
+            message = self._inbox.get_nowait()
+            if isinstance(message, Work):
+                message.listen(Progress(key=message.key, error=BusyError(_ENDING)))
 
     def _advance(self, answerer: Answerer) -> None:
         if time.monotonic() > self._deadline:
@@ -232,8 +238,7 @@ class Backend:
         key, index = self._places[number]
         work = self._works.get(key)
         is_first = number not in self._again
-        if work and is_first and isinstance(outcome, Failure) and outcome.kind in _MAY_PASS:
-            # A neighbour in the same process may have been at fault.
+        if work and is_first and isinstance(outcome, Failure) and outcome.may_pass:
             self._again.add(number)
             self._pool.submit(task)
             return

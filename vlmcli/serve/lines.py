@@ -14,7 +14,7 @@ from vlmcli.assemble import PageIdentity, prepared_record, read_record
 from vlmcli.chat import Chat, FinishReason, Progress, Usage
 from vlmcli.documents.prepared import PreparedPage
 from vlmcli.errors import PageError, UsageError
-from vlmcli.reading import PageJob, PageReading, Reader
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading, Reader
 from vlmcli.results import PageRecord
 
 _SEPARATOR = "\f"
@@ -76,7 +76,7 @@ class LineAnswerer:
         try:
             for index, page in enumerate(pictures):
                 self._submit_page(key, work, index, page)
-        except BaseException:
+        except OutOfMemoryError:
             self.abort(key)
             raise
 
@@ -87,9 +87,12 @@ class LineAnswerer:
             OutOfMemoryError: the step has not been done.
         """
         found: list[Progress] = []
-        for reading in self._reader.step() if self._reader.has_work() else ():
-            key, index = self._places.pop(reading.key)
-            work = self._open[key]
+        readings = self._reader.step() if self._reader.has_work() else ()
+        for (key, index), reading in [(self._places.pop(one.key), one) for one in readings]:
+            work = self._open.get(key)
+            if work is None:
+                # Another of the chat's pictures has just failed, and ended it.
+                continue
             identity = _identity(work, index)
             work.records[index] = read_record(identity, work.pages[index], reading, model="")
             # A reading that repeated itself is cut, and says so as one that reached a limit does.

@@ -76,9 +76,7 @@ def drawn(index: int, outcome: Outcome) -> PreparedPage:
     if isinstance(outcome, Failure):
         if outcome.error is not None:
             raise outcome.error
-        codes = {"died": "worker-died", "timeout": "timeout", "memory": "too-large"}
-        code = codes.get(outcome.kind, "render")
-        raise PageError(f"picture {index + 1}: {outcome.message}", code=code)
+        raise PageError(f"picture {index + 1}: {outcome.message}", code=outcome.code)
     assert isinstance(outcome, DrawnPage)
     page = outcome.page
     if page.error is not None:

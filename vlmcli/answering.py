@@ -1,10 +1,13 @@
-"""Answers to requests, all attempts counted, and what they make of a page. Knows no engine."""
+"""Answers to requests, all attempts counted, and what they make of a page.
 
-from collections.abc import Sequence
+For readers of whole pages, whoever answers them: knows no engine and no server.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from vlmcli.engine.models.prompts import Task
 from vlmcli.markup import tidy
+from vlmcli.options import TaskName
 from vlmcli.reading import PageReading
 from vlmcli.results import PageAnswer, Seconds, TokenCounts, add_seconds, add_tokens
 
@@ -15,7 +18,7 @@ class Answer:
 
     text: str
     confidence: float | None
-    """Geometric mean of the tokens' probabilities, 0 to 1."""
+    """Geometric mean of the tokens' probabilities, 0 to 1; None where they are not known."""
     is_looped: bool
     is_truncated: bool
     """Whether the token limit ended it."""
@@ -25,7 +28,7 @@ class Answer:
 
 
 def page_reading(
-    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: Task
+    key: int, questions: Sequence[str], answers: Sequence[Answer], *, task: TaskName
 ) -> PageReading:
     """A page whose questions, or whose one instruction, have all been answered.
 
@@ -43,26 +46,27 @@ def page_reading(
     return PageReading(
         key=key,
         status="looped" if is_looped else "ok",
-        text=_text(answers) if questions else tidy(_text(answers), task),
+        text=joined(answers) if questions else tidy(joined(answers), task),
         answers=asked if questions else None,
         message="the model repeated itself; the text is cut there" if is_looped else "",
         suspect=("truncated",) if any(answer.is_truncated for answer in answers) else (),
         attempts=max(answer.attempts for answer in answers),
-        tokens=_tokens(answers),
+        tokens=tokens_of_page([answer.tokens for answer in answers]),
         seconds=_seconds(answers),
     )
 
 
-def _text(answers: Sequence[Answer]) -> str:
+def joined(answers: Iterable[Answer | PageAnswer]) -> str:
+    """The text of a page that was asked something."""
     return "\n\n".join(answer.text for answer in answers if answer.text)
 
 
-def _tokens(answers: Sequence[Answer]) -> TokenCounts:
+def tokens_of_page(counts: Sequence[TokenCounts]) -> TokenCounts:
     """What a page took in tokens. Its picture counts once, however many questions share it."""
     total = TokenCounts()
-    for answer in answers:
-        total = add_tokens(total, answer.tokens)
-    return replace(total, visual=max(answer.tokens.visual for answer in answers))
+    for one in counts:
+        total = add_tokens(total, one)
+    return replace(total, visual=max(one.visual for one in counts))
 
 
 def _seconds(answers: Sequence[Answer]) -> Seconds:
