@@ -7,7 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FAKE_SCRIPT = Path(__file__).parent / "with_fake_pipeline.py"
@@ -120,6 +123,25 @@ class RealCli(Cli):
             env=self.environment(),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )
+
+
+def wait_for(
+    condition: Callable[[], Any], job: subprocess.Popen | None = None, seconds: float = 300
+) -> Any:
+    """Wait until the condition gives something, and give that; None if the job ended before."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if job is not None and job.poll() is not None:
+            return None
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+    return found
+
+
+def journaled(output: Path) -> int:
+    """How many finished pages are in the journal beside an output."""
+    path = output.with_name(f"{output.name}.vlmcli-journal")
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
 
 
 def read_records(data: bytes) -> list[dict]:

@@ -1,7 +1,13 @@
 """The command line in a folder of its own, over a fake pipeline or the real one."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from command_line import Cli, RealCli, Shell
+
+# Tiny checkpoints.
+sys.path.append(str(Path(__file__).parents[1] / "tiny"))
 
 
 @pytest.fixture

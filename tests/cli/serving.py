@@ -26,14 +26,22 @@ class Server:
     def get(self, path: str, **headers: str) -> tuple[int, bytes]:
         return self._open(urllib.request.Request(self.url + path, headers=headers))[:2]
 
-    def post(self, data: object, path: str = "/v1/chat/completions", **headers: str):
+    def post(self, data: object, **headers: str):
         """Status, parsed body and headers of an answer."""
-        raw = data if isinstance(data, bytes) else json.dumps(data).encode()
-        request = urllib.request.Request(
-            self.url + path, raw, {"Content-Type": "application/json", **headers}
-        )
-        status, body, got = self._open(request)
+        status, body, got = self._open(self.asking(data, **headers))
         return status, json.loads(body), got
+
+    def stream(self, data: dict) -> list[dict]:
+        """The pieces of an answer that comes in pieces, to its end."""
+        status, body, _ = self._open(self.asking({**data, "stream": True}))
+        assert status == 200, body
+        return pieces(body)
+
+    def asking(self, data: object, **headers: str) -> urllib.request.Request:
+        """A request about JSON, or about bytes that should be JSON."""
+        raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+        more = {"Content-Type": "application/json", **headers}
+        return urllib.request.Request(f"{self.url}/v1/chat/completions", raw, more)
 
     def read(self, *paths: Path, **more):
         """The answer about some pictures."""
@@ -90,9 +98,16 @@ def data_url(path: Path) -> str:
 
 
 def question(*urls: str, words: str = "Read.", **more) -> dict:
-    parts: list[dict] = [{"type": "text", "text": words}]
-    parts += [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    parts: list[dict] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    parts.append({"type": "text", "text": words})
     return {"model": "nano", "messages": [{"role": "user", "content": parts}], **more}
+
+
+def pieces(stream: bytes) -> list[dict]:
+    """The JSON of every event but the last, which says that it was the last."""
+    *events, last = stream.decode().strip().split("\n\n")
+    assert last == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
 def content(answer: dict) -> str:

@@ -1,16 +1,12 @@
 """`--engine transformers` as users run it: a family that our engine does not know can be read."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from command_line import ROOT, RealCli, read_records, without_history
+from command_line import RealCli, read_records, without_history
+from llava_checkpoint import write_llava
 from real_documents import write_pages
 
-WRITE = (
-    "from llava_checkpoint import write_llava; from pathlib import Path; write_llava(Path({!r}))"
-)
 OPTIONS = ("--max-tokens", "12", "--threads", "1", "--jobs", "1")
 ENGINE = ("--engine", "transformers")
 
@@ -19,9 +15,7 @@ ENGINE = ("--engine", "transformers")
 def folder(tmp_path_factory):
     """The command line beside a random LLaVA and a scan of two pages."""
     cli = RealCli(tmp_path_factory.mktemp("engine"))
-    code = WRITE.format(str(cli.folder / "llava"))
-    env = cli.environment(PYTHONPATH=f"{ROOT}:{ROOT / 'tests' / 'tiny'}")
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=300)
+    write_llava(cli.folder / "llava")
     write_pages(cli.folder / "scan.pdf", range(2))
     return cli
 

@@ -3,13 +3,13 @@
 import json
 import shlex
 
+import pymupdf
 import pytest
 
 
 @pytest.fixture
 def book(tmp_path):
     """Three A4 pages, an A0 page, a stamp."""
-    pymupdf = pytest.importorskip("pymupdf")
     with pymupdf.open() as document:
         for width, height in [(595, 842)] * 3 + [(2384, 3370), (60, 90)]:
             document.new_page(width=width, height=height)
@@ -167,7 +167,6 @@ def test_unverified_shapes_are_named(cli) -> None:
 
 
 def test_five_hundred_pages_need_no_torch(cli, tmp_path) -> None:
-    pymupdf = pytest.importorskip("pymupdf")
     with pymupdf.open() as document:
         for number in range(500):
             document.new_page(width=500 + number % 100, height=842)

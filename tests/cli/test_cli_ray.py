@@ -13,7 +13,7 @@ import time
 
 import psutil
 import pytest
-from command_line import RealCli, read_records, without_seconds
+from command_line import RealCli, journaled, read_records, wait_for, without_seconds
 from real_documents import write_pages
 
 pytest.importorskip("ray")
@@ -74,22 +74,6 @@ def plain(scan) -> list[dict]:
     return without_seconds(read_records((scan.folder / "plain.jsonl").read_bytes()))
 
 
-def wait_for(condition, job, seconds: float = 240):
-    """Wait until the condition gives something, and give that; None if the job ended before."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        if job.poll() is not None:
-            return None
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.005)
-    return found
-
-
-def journaled(folder, name: str) -> int:
-    path = folder / f"{name}.vlmcli-journal"
-    return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
-
-
 def reading_worker(process: psutil.Process) -> psutil.Process | None:
     """A worker of the cluster that is reading now."""
     for child in process.children(recursive=True):
@@ -114,7 +98,7 @@ def test_the_records_are_those_of_a_job_without_a_cluster(scan, cluster):
 def test_a_worker_that_is_killed_costs_no_page(scan, cluster):
     address, process = cluster
     job = scan.start(*READ, "--ray", address, *TWO, "-o", "killed.jsonl", "--stats", "killed.json")
-    assert wait_for(lambda: journaled(scan.folder, "killed.jsonl") > 0, job)
+    assert wait_for(lambda: journaled(scan.folder / "killed.jsonl") > 0, job)
     victim = wait_for(lambda: reading_worker(process), job)
     assert victim is not None, "the job was done before a worker could be killed"
     victim.kill()
@@ -129,7 +113,7 @@ def test_a_worker_that_is_killed_costs_no_page(scan, cluster):
 
 def test_ctrl_c_ends_the_job_and_the_cluster_that_it_started(scan):
     job = scan.start(*READ, "--ray", "local", *TWO, "-o", "cut.jsonl")
-    assert wait_for(lambda: journaled(scan.folder, "cut.jsonl") > 0, job)
+    assert wait_for(lambda: journaled(scan.folder / "cut.jsonl") > 0, job)
     children = psutil.Process(job.pid).children(recursive=True)
     job.send_signal(signal.SIGINT)
     stdout, stderr = job.communicate(timeout=60)

@@ -11,12 +11,12 @@ import time
 
 import psutil
 import pytest
-from command_line import read_records, without_history
+from command_line import journaled, read_records, wait_for, without_history
 from real_documents import write_pages, write_text_pdf
 
 NUM_PAGES = 24
 OUTPUTS = ("-f", "jsonl", "-f", "text")
-JOURNAL = "cut.jsonl.vlmcli-journal"
+CUT = "cut.jsonl"
 
 
 @pytest.fixture
@@ -26,27 +26,10 @@ def scan(real):
     return real
 
 
-def journaled(folder) -> int:
-    """Finished pages in the journal."""
-    path = folder / JOURNAL
-    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
-
-
 def pages_so_far(folder) -> list[int]:
     """Pages in the output: the first ones, without gaps; others may be in the journal alone."""
-    path = folder / "cut.jsonl"
+    path = folder / CUT
     return [r["page"] for r in read_records(path.read_bytes())] if path.exists() else []
-
-
-def wait_for(condition, job=None, seconds: float = 300) -> bool:
-    """Wait until the condition holds; False if the job ended before."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if job is not None and job.poll() is not None:
-            return False
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.01)
-    return True
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -72,7 +55,7 @@ def test_after_kills_at_any_moment_the_result_is_the_same(scan):
     num_kills = num_lines = 0
     for min_pages in (1, NUM_PAGES // 2):
         job = scan.start(*cut, *(("--resume",) if num_kills else ()))
-        if not wait_for(lambda least=min_pages: journaled(folder) >= least, job):
+        if not wait_for(lambda least=min_pages: journaled(folder / CUT) >= least, job):
             break
         time.sleep(rng.uniform(0, 0.2))
         num_kills += end(job, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -81,7 +64,7 @@ def test_after_kills_at_any_moment_the_result_is_the_same(scan):
         num_lines = len(pages)
         assert not (folder / "cut.txt").exists()
     assert num_kills
-    num_done = journaled(folder)
+    num_done = journaled(folder / CUT)
     done = scan(*cut, "--resume", "--stats", "stats.json")
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads((folder / "stats.json").read_text())["resumed"] == num_done >= num_lines
@@ -96,12 +79,12 @@ def test_after_kills_at_any_moment_the_result_is_the_same(scan):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_the_model_reads(scan, number, code):
     job = scan.start("ocr", "scan.pdf", *OUTPUTS, "-o", "cut.jsonl")
-    assert wait_for(lambda: journaled(scan.folder) >= 1, job)
+    assert wait_for(lambda: journaled(scan.folder / CUT) >= 1, job)
     workers = psutil.Process(job.pid).children(recursive=True)
     status, stderr = end(job, number)
     assert status == code
     assert stderr == b"vlmcli: interrupted; run the same command with --resume to go on\n"
-    assert journaled(scan.folder) >= 1
+    assert journaled(scan.folder / CUT) >= 1
     pages = pages_so_far(scan.folder)
     assert pages == list(range(1, len(pages) + 1)) and len(pages) < NUM_PAGES
     assert not (scan.folder / "cut.txt").exists()

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from command_line import ROOT, RealCli, read_records, without_history
+from command_line import ROOT, RealCli, read_records, wait_for, without_history
 from fake_openai import Asked, Fake, page_text, running, write_pages
 from serving import serving
 
@@ -265,9 +265,7 @@ def test_a_slow_page_runs_out_of_time_and_its_connection_is_closed(job, fake):
     assert [record["status"] for record in records] == ["ok", "timeout", "timeout", "ok"]
     assert texts(records) == ["page of width 200", "", "", "page of width 260"]
     assert records[1]["error"]["code"] == "timeout"
-    deadline = time.monotonic() + 10
-    while len(gone) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: len(gone) >= 2, seconds=10)
     assert sorted(gone) == widths[1:3]
 
 
@@ -332,9 +330,7 @@ def test_a_loop_is_cut_off_where_it_begins_and_read_again_warmer(job, fake):
     assert (good["status"], good["text"], good["attempts"]) == ("ok", "page of width 200", 2)
     assert (looped["status"], looped["attempts"]) == ("looped", 2)
     assert looped["text"] == "It begins well. and so on"
-    deadline = time.monotonic() + 10
-    while len(written) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: len(written) >= 3, seconds=10)
     assert len(written) == 3 and max(written) < 50_000, "the server went on to the end"
     temperatures = [(asked.data["temperature"], asked.data.get("seed")) for asked in fake.asked]
     assert sorted(temperatures, key=str) == [(0.0, None), (0.0, None), (0.3, 2), (0.3, 2)]
@@ -394,10 +390,8 @@ def test_a_killed_job_goes_on_and_asks_for_no_finished_page_again(job, fake, rea
     started = real.start("ocr", *JOB, *args)
     assert reached.wait(60)
     # The record before it is written before the next page is waited for.
-    deadline = time.monotonic() + 30
-    while (job.folder / "out.jsonl").read_bytes().count(b"\n") < 6:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    out = job.folder / "out.jsonl"
+    wait_for(lambda: out.read_bytes().count(b"\n") >= 6, seconds=30)
     started.kill()
     started.communicate()
     is_open.set()
@@ -464,7 +458,6 @@ def test_options_that_contradict_each_other(real, args, words):
 
 
 def test_our_own_server_reads_what_local_reading_reads(real):
-    pytest.importorskip("fastapi")
     names = ("scan.pdf", "blank-middle.pdf")
     args = (*(str(ROOT / "samples" / name) for name in names), "--text-layer", "ignore")
     local = real.records(*args)

@@ -11,11 +11,12 @@ import time
 import urllib.request
 
 import numpy as np
+import psutil
 import pymupdf
 import pytest
-from command_line import ROOT, RealCli
+from command_line import ROOT, RealCli, wait_for
 from PIL import Image
-from serving import content, data_url, question, serving, start
+from serving import content, data_url, pieces, question, serving, start
 
 LIMITS = ("--max-body", "2MiB", "--max-images", "3", "--max-pixels", "4000000")
 
@@ -170,7 +171,6 @@ def test_figures(server, folder):
 def test_curl(server, folder, local):
     if shutil.which("curl") is None:
         pytest.skip("no curl here")
-    (folder / "ask.json").write_text(json.dumps(question(data_url(folder / "word.png"))))
     for stream in (False, True):
         data = question(data_url(folder / "word.png"), stream=stream)
         (folder / "ask.json").write_text(json.dumps(data))
@@ -186,9 +186,7 @@ def test_curl(server, folder, local):
         if not stream:
             assert content(json.loads(done.stdout)) == local["word"]
             continue
-        *events, last = done.stdout.decode().strip().split("\n\n")
-        assert last == "data: [DONE]"
-        chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+        chunks = pieces(done.stdout)
         deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
         assert "".join(deltas) == local["word"]
 
@@ -201,14 +199,14 @@ def test_the_openai_client(server, folder, local):
         expected = f"{local['scan']}\f{local['word']}"
         whole = client.chat.completions.create(**asked)
         assert whole.choices[0].message.content == expected
-        pieces = list(
+        chunks = list(
             client.chat.completions.create(
                 **asked, stream=True, stream_options={"include_usage": True}
             )
         )
-        texts = [c.choices[0].delta.content for c in pieces if c.choices]
+        texts = [c.choices[0].delta.content for c in chunks if c.choices]
         assert "".join(text or "" for text in texts) == expected
-        assert pieces[-1].usage == whole.usage
+        assert chunks[-1].usage == whole.usage
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(**asked, n=3)
         assert (caught.value.param, caught.value.code) == ("n", "unsupported_parameter")
@@ -266,8 +264,7 @@ def test_running_requests_are_answered_before_the_end(folder, local, number, cod
             target=lambda: found.append(server.read(*[folder / "scan.png"] * 6))
         )
         asking.start()
-        while b"unfinished 1.0" not in server.get("/metrics")[1]:
-            time.sleep(0.01)
+        wait_for(lambda: b"unfinished 1.0" in server.get("/metrics")[1])
         ended, said = server.end(number)
         asking.join()
         assert ended == code
@@ -284,8 +281,7 @@ def test_what_does_not_end_in_time_is_told_so(folder):
             target=lambda: found.append(server.read(*[folder / "scan.png"] * 12))
         )
         asking.start()
-        while b"unfinished 1.0" not in server.get("/metrics")[1]:
-            time.sleep(0.01)
+        wait_for(lambda: b"unfinished 1.0" in server.get("/metrics")[1])
         code, said = server.end()
         asking.join()
         assert code == 143 and b"Traceback" not in said
@@ -340,7 +336,6 @@ def test_without_the_extra_the_command_says_what_to_install(folder):
 
 
 def test_a_killed_worker_costs_no_later_request_and_nothing_stays_on_disk(folder, local, tmp_path):
-    psutil = pytest.importorskip("psutil")
     with serving(folder, env={"TMPDIR": str(tmp_path)}) as server:
         assert server.read(folder / "broken.png")[0] == 400
         for worker in psutil.Process(server.process.pid).children():
@@ -353,13 +348,7 @@ def test_a_killed_worker_costs_no_later_request_and_nothing_stays_on_disk(folder
 
 
 def test_a_stream_that_nobody_reads_to_its_end_is_given_up(server, folder):
-    data = json.dumps(question(*[data_url(folder / "scan.png")] * 3, stream=True)).encode()
-    request = urllib.request.Request(
-        f"{server.url}/v1/chat/completions", data, {"Content-Type": "application/json"}
-    )
+    request = server.asking(question(*[data_url(folder / "scan.png")] * 3, stream=True))
     with urllib.request.urlopen(request, timeout=120) as answer:
         assert answer.readline().startswith(b"data: ")
-    deadline = time.monotonic() + 60
-    while b"vlmcli_requests_unfinished 0.0" not in server.get("/metrics")[1]:
-        assert time.monotonic() < deadline, "the request is still there"
-        time.sleep(0.05)
+    wait_for(lambda: b"vlmcli_requests_unfinished 0.0" in server.get("/metrics")[1], seconds=60)

@@ -1,33 +1,16 @@
 """`vlmcli ocr` and `vlmcli plan` with checkpoints whose pictures are cut into tiles."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import RealCli
 from PIL import Image, ImageDraw
 from tiled_checkpoints import KINDS, tiled_config, write_tiled_checkpoint
 
 from vlmcli.engine.models.registry import find_family
 from vlmcli.engine.views import View
-
-ROOT = Path(__file__).parents[2]
-
-
-def vlmcli(folder: Path, *args: str) -> subprocess.CompletedProcess:
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    own = {"PYTHONPATH": paths, "VLMCLI_CACHE_DIR": str(folder / "store"), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "vlmcli", *args],
-        cwd=folder,
-        env=os.environ | own,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def write_page(file: Path) -> None:
@@ -48,16 +31,15 @@ def views_of(kind: str, file: Path) -> list:
 def test_a_page_is_planned_and_read(tmp_path, kind):
     write_tiled_checkpoint(tmp_path / "tiny", kind)
     write_page(tmp_path / "page.png")
-    done = vlmcli(tmp_path, "plan", "page.png", "--model", "./tiny", "--json")
+    vlmcli, args = RealCli(tmp_path), ("page.png", "--model", "./tiny")
+    done = vlmcli("plan", *args, "--json")
     assert done.returncode == 0, done.stderr.decode()
     plan = json.loads(done.stdout)
     family = find_family(tiled_config(kind).model_type)
     geometry = family.geometry(180, 240, tiled_config(kind).processor)
     assert plan["visual_tokens"]["max"] == geometry.num_tokens
-    args = ("ocr", "page.png", "--model", "./tiny", "--max-tokens", "8", "-f", "jsonl")
-    done = vlmcli(tmp_path, *args, "--stats", "stats.json")
-    assert done.returncode == 0, done.stderr.decode()
-    (record,) = [json.loads(line) for line in done.stdout.splitlines()]
+    limits = ("--max-tokens", "8", "--threads", "1")
+    (record,) = vlmcli.records(*args, *limits, "--stats", "stats.json")
     assert (record["status"], record["page"]) == ("ok", 1)
     assert record["tokens"]["visual"] == geometry.num_tokens
     stats = json.loads((tmp_path / "stats.json").read_text())

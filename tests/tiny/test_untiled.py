@@ -3,9 +3,6 @@ files, what is refused, and both commands that users run."""
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from asking import write_page_checkpoint
+from command_line import RealCli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -41,7 +39,6 @@ from vlmcli.engine.request import PlaceholderRange
 from vlmcli.errors import ModelError
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 
-ROOT = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
 PROCESSORS = {
     "glm_ocr": ("glm46v", "Glm46VImageProcessorPil", (40, 160)),
@@ -242,17 +239,11 @@ def test_read_and_planned_from_the_command_line(kind, tmp_path):
     path = write_page_checkpoint(tmp_path / "model", kind)
     pixels = random_picture(np.random.default_rng(0), 130, 170, grey=False)
     Image.fromarray(pixels).save(tmp_path / "page.png", dpi=(72, 72))
-
-    def run(*args: str) -> dict:
-        command = [sys.executable, "-m", "vlmcli", *args, "--model", str(path)]
-        env = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=60)
-        assert done.returncode == 0, done.stderr.decode()
-        return json.loads(done.stdout)
-
-    record = run("ocr", "page.png", "-f", "jsonl", "--max-tokens", "6", "--threads", "1")
+    vlmcli, args = RealCli(tmp_path), ("page.png", "--model", str(path))
+    (record,) = vlmcli.records(*args, "--max-tokens", "6", "--threads", "1")
     assert (record["status"], record["tokens"]["output"]) in [("ok", 6), ("looped", 6)]
     place = find_family(kind).geometry(170, 130, read_model_config(path).processor)
     assert record["tokens"]["visual"] == place.num_tokens
-    plan = run("plan", "page.png", "--json")
-    assert plan["visual_tokens"]["max"] >= place.num_tokens
+    done = vlmcli("plan", *args, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["visual_tokens"]["max"] >= place.num_tokens
