@@ -4,7 +4,7 @@ A page counts for what drawing it takes while it is with the workers, and for it
 waits for the model or is read. Pure counting; where the numbers come from is the plan's business.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Self
 
@@ -95,6 +95,10 @@ class Admission:
             self._reader_bytes -= self._in_workers.pop(serial).reader_bytes
         else:
             self._reader_bytes -= self._in_reader.pop(serial)
+
+    def make_room(self, extra_bytes: int) -> None:
+        """So much may be kept of the pages in work beside their pixels."""
+        self.limits = replace(self.limits, reader_bytes=self.limits.reader_bytes + extra_bytes)
 
     def narrow(self, num_pages: int) -> None:
         """From now on no more than so many pages, and not more than before; at least one."""

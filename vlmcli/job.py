@@ -157,6 +157,7 @@ class OcrJob:
         """The job has bounds, or others: a model with other bounds is given up."""
         self._desk.unload()
         self._repeats.set_room(self._gate.spare_bytes)
+        self._intake.admission.make_room(self._repeats.in_work_bytes)
 
     # --- from the workers to a decision ----------------------------------------------------------
 

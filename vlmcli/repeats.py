@@ -30,7 +30,11 @@ _LEAST_RECENT = 1 * MIB
 """For recent pages without sketches, however tight memory is: a few dozen of them."""
 _RECENT_SHARE = 4
 _COMPARE_SHARE = 2
-"""Parts of the free memory: a quarter for recent pages, half for the comparison of two."""
+_IN_WORK_SHARE = 8
+"""Parts of the free memory: a quarter for recent pages, half for the comparison of two, an eighth
+for the sketches of pages in work."""
+_MOST_IN_WORK = 12 * MIB
+"""For ten dense A4 pages: were sketches to take the place of crops, batches would not be full."""
 
 
 class Repeats:
@@ -76,6 +80,13 @@ class Repeats:
         if self._reuse is not None:
             self._reuse.recent.limit(self._recent_bytes)
             self._reuse.max_compare_pixels = self._max_compare_pixels
+
+    @property
+    def in_work_bytes(self) -> int:
+        """For the sketches of pages that are not finished."""
+        if self.look != "sketch":
+            return 0
+        return min(_MOST_IN_WORK, self._spare // _IN_WORK_SHARE)
 
     def decide(self, page: PageRef) -> Decision:
         """What to do with a page that is for the model."""

@@ -138,10 +138,10 @@ class PlanSettings:
         return self.resolve_kv_dtype(facts)
 
     def resolve_vision_cache(self, facts: ModelFacts) -> int:
-        """Bytes of KV that finished pages may keep."""
+        """Bytes of KV that finished pages may keep. None for lines: their reader knows equal ones."""
         if self.vision_cache is not None:
             return self.vision_cache
-        return (16 if facts.reads == "lines" else 256) << 20
+        return 0 if facts.reads == "lines" else 256 << 20
 
     def resolve_pages_in_flight(self, facts: ModelFacts) -> int:
         """Most pages at a time; a reader that is not ours has one in work and one that waits."""

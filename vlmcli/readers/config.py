@@ -35,7 +35,9 @@ def engine_config(
         quantize=parse_quantisations(options.quantize),
         # Without reuse everything is computed anew: what a run with it is compared with.
         enable_encoder_cache=options.reuse != "off",
-        enable_prefix_caching=options.reuse != "off",
+        # Prefixes of lines are equal where lines are, and those are read once as it is.
+        enable_prefix_caching=options.reuse != "off"
+        and (reads == "page" or budgets.vision_cache_bytes > 0),
         enable_drafts=bool(drafts),
         draft_head="draft-head" in drafts,
         draft_own_output="ngram" in drafts,
