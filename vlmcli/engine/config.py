@@ -206,6 +206,8 @@ class VisionConfig:
     full_attention_layers: tuple[int, ...] = ()
     """Layers that see the whole image in a tower with windows."""
     patch_bias: bool = False
+    has_patch_norm: bool = False
+    """Whether a norm stands between the patches' projection and the first block."""
     position_side: int = 0
     """Side of the square of learned positions, resampled to each image; 0 for none."""
     has_centred_positions: bool = False

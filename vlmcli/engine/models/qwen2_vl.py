@@ -89,6 +89,7 @@ class VisionTower(nn.Module):
         super().__init__()
         self.config, self.merge_size = config, config.merge_size
         self.patch_embed = PatchEmbed(config, processor)
+        self.patch_norm = vision_norm(config, ops) if config.has_patch_norm else None
         self.rotary = VisionRotary(config)
         self.blocks = nn.ModuleList(
             VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
@@ -113,6 +114,8 @@ class VisionTower(nn.Module):
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """[N, channels · size²] uint8 of images with the given grids to [tokens, embedding]."""
         x = self.patch_embed(patches)
+        if self.patch_norm is not None:
+            x = self.patch_norm(x)
         places = np.concatenate([patch_places(grid, self.merge_size) for grid in grids])
         if self.pos_embed is not None:
             x.add_(self.pos_embed(places, grids))
