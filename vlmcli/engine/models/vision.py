@@ -27,10 +27,10 @@ from vlmcli.engine.layers import (
     parameter,
     rotary_order,
 )
+from vlmcli.engine.models.tower_inputs import Grid, Rope
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
-
-Grid = tuple[int, int, int]
+from vlmcli.kernels.segments import Ends
 
 
 class PatchEmbed(Layer):
@@ -86,10 +86,6 @@ class PatchEmbed(Layer):
         self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
 
 
-Rope = tuple[Tensor, Tensor] | None
-"""Cosines and sines of rotary positions; None for a tower without."""
-
-
 class VisionAttention(nn.Module):
     """Bidirectional self-attention within each image."""
 
@@ -119,7 +115,7 @@ class VisionAttention(nn.Module):
             self.q_norm = HeadNorm(config.head_dim, config.norm_eps, order)
             self.k_norm = HeadNorm(config.head_dim, config.norm_eps, order)
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         query, key, value = qkv.chunk(3, dim=1)
@@ -128,7 +124,7 @@ class VisionAttention(nn.Module):
                 heads.copy_(self.ops.rms_norm(heads, norm.weight, norm.eps))
         if rope is not None:
             self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
-        out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
+        out = self.ops.varlen_attention(query, key, value, ends, self.scale)
         return out.flatten(1)
 
 
@@ -194,9 +190,9 @@ class VisionBlock(nn.Module):
             else VisionMLP(config)
         )
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to [N, hidden], in place; without `rope` no head turns."""
-        x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
+        x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, ends))
         return self.mlp.add_to(x, self.norm2(x))
 
 
