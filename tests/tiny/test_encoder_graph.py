@@ -1,6 +1,7 @@
 """Bucketed batches of pictures: the same tokens as without buckets, whatever padding holds."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,19 @@ from hypothesis import strategies as st
 from tiled_checkpoints import KINDS, write_tiled_checkpoint
 from tiny_checkpoints import as_input, load_runner, random_picture, write_checkpoint
 
+from vlmcli.checkpoint import built_in_path
 from vlmcli.engine.buckets import ENCODER_TOKENS, encoder_buckets, segments_for
 from vlmcli.engine.capture import EagerCapturer
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.encoder_graph import EncoderGraphs
 from vlmcli.engine.models.tower_inputs import StaticTower
 from vlmcli.engine.preprocess import pack
+from vlmcli.memory import graphs
+from vlmcli.memory.checkpoint_facts import facts_from_directory
+from vlmcli.memory.demand import measure_pages
+from vlmcli.memory.graphs import encoder_graph_tokens, graph_pool
+from vlmcli.memory.presets import require_preset
+from vlmcli.memory.settings import PlanSettings
 
 CROPS = ("merge2_patch14", "qwen2_5_vl", "qwen3_vl", "glm_ocr", "paddleocr_vl", "dots_ocr")
 """Families whose pictures have any size; LightOnOCR beside them drops odd rows and columns."""
@@ -28,10 +36,10 @@ def load(path, **config):
 
 
 @torch.inference_mode()
-def poison(graphs: EncoderGraphs) -> None:
+def poison(found: EncoderGraphs) -> None:
     """All that a batch does not write itself: NaN where numbers are floats."""
-    graphs.patches.fill_(255)
-    for inputs in graphs.inputs.values():
+    found.patches.fill_(255)
+    for inputs in found.inputs.values():
         for pair in (inputs.rope, inputs.corners):
             for tensor in pair or ():
                 if tensor.is_floating_point():
@@ -165,7 +173,7 @@ class Scarce(EagerCapturer):
 def test_graphs_are_captured_largest_first_and_dropped_where_they_do_not_fit(tmp_path, caplog):
     runner = load_runner(write_checkpoint(tmp_path, "merge2_patch14"))
     capturer = Scarce()
-    graphs = EncoderGraphs(
+    found = EncoderGraphs(
         runner.model.visual,
         runner.model_config.vision,
         runner.ops,
@@ -174,16 +182,48 @@ def test_graphs_are_captured_largest_first_and_dropped_where_they_do_not_fit(tmp
         3 * 14 * 14,
     )
     with caplog.at_level(logging.WARNING):
-        graphs.capture(1700)
+        found.capture(1700)
     assert capturer.tokens == [32, 16, 8] and capturer.refused == [24]
-    assert [bucket.num_tokens for bucket in graphs.buckets] == [8, 16]
+    assert [bucket.num_tokens for bucket in found.buckets] == [8, 16]
     assert [str(record.args[0]) for record in caplog.records] == [
         "32 visual tokens",
         "24 visual tokens",
     ]
     (image,) = inputs_of([(28, 56)])
-    tokens = graphs.run(*pack([image.pixels], runner.model_config.processor))
+    tokens = found.run(*pack([image.pixels], runner.model_config.processor))
     assert_same([tokens], runner.encode([image]))
+
+
+def graphs_planned(facts):
+    """A job on a GPU, whatever its pages."""
+    return measure_pages([], facts, PlanSettings(device="cuda"))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_plan_has_the_buckets_of_the_engine(kind, tmp_path):
+    path = write_tiled_checkpoint(tmp_path, kind)
+    job = graphs_planned(facts_from_directory(path, "tiny"))
+    most = encoder_graph_tokens(job)
+    buckets = load(path, encoder_graph_tokens=most, encoder_graph_step=None).encoder_graphs.buckets
+    unit_tokens, unit_patches = graphs._unit(job)
+    planned = encoder_buckets(most, None, unit_tokens)
+    assert [bucket.num_tokens for bucket in buckets] == list(planned)
+    assert [b.num_patches for b in buckets] == [n * unit_patches // unit_tokens for n in planned]
+
+
+def test_who_has_graphs_of_pictures_in_a_plan(tmp_path):
+    """Readers of lines and of tiles; their plan has room for what the graphs of decoding lack."""
+    lines = graphs_planned(facts_from_directory(built_in_path(), "nano"))
+    pages = graphs_planned(require_preset("qwen2.5-vl-7b"))
+    tiles = graphs_planned(require_preset("internvl3-8b"))
+    assert [encoder_graph_tokens(job) for job in (lines, pages, tiles)] == [512, 0, 512]
+    cpu = replace(lines, settings=PlanSettings(device="cpu"))
+    assert encoder_graph_tokens(cpu) == graph_pool(cpu, 8) == 0
+    for job in (lines, tiles):
+        with_pictures = graph_pool(job, 8)
+        without = graph_pool(replace(job, facts=replace(job.model, model_type="", reads="page")), 8)
+        layers = sum(tower.num_layers for tower in job.model.towers)
+        assert with_pictures > without + layers * job.weigh.graph_layer_bytes
 
 
 @given(st.integers(0, 5000), st.one_of(st.none(), st.integers(1, 600)), st.integers(1, 1000))

@@ -221,7 +221,10 @@ def _with_margin(job: Job, terms: dict[str, int]) -> dict[str, int]:
 
 
 def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> int:
-    """The larger of encoder and decoder step, or of the copies made when a page is handed over."""
+    """The larger of encoder and decoder step, or of the copies made when a page is handed over.
+
+    A GPU encodes a page while it decodes others, so that both steps stand together there.
+    """
     if not read:
         return 0
     facts, settings = job.model, job.settings
@@ -243,7 +246,8 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
         device=settings.device,
         coefficients=job.weigh,
     )
-    step = max(encoder, decoder)
+    is_beside = settings.device != "cpu" and len(job.demands) > 1
+    step = encoder + decoder if is_beside else max(encoder, decoder)
     step += estimate.heap_slack(settings.device, step, job.weigh)
     return max(step, _staging(job, read))
 
