@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pictures_kit import inputs_of, poison
 from tiled_checkpoints import KINDS, write_tiled_checkpoint
-from tiny_checkpoints import as_input, load_runner, random_picture, write_checkpoint
+from tiny_checkpoints import load_runner, write_checkpoint
 
 from vlmcli.checkpoint import built_in_path
 from vlmcli.engine.buckets import ENCODER_TOKENS, encoder_buckets, segments_for
@@ -33,22 +34,6 @@ SIZES = [(28, 56), (84, 28), (56, 112), (28, 196), (56, 56)]
 def load(path, **config):
     settings = {"encoder_graph_tokens": 32, "encoder_graph_step": 8, "enable_graphs": True}
     return load_runner(path, **settings | config)
-
-
-@torch.inference_mode()
-def poison(found: EncoderGraphs) -> None:
-    """All that a batch does not write itself: NaN where numbers are floats."""
-    found.patches.fill_(255)
-    for inputs in found.inputs.values():
-        for pair in (inputs.rope, inputs.corners):
-            for tensor in pair or ():
-                if tensor.is_floating_point():
-                    tensor.fill_(float("nan"))
-
-
-def inputs_of(sizes, grey=False, seed=3):
-    rng = np.random.default_rng(seed)
-    return [as_input(random_picture(rng, *size, grey=grey)) for size in sizes]
 
 
 def watched(runner, monkeypatch):

@@ -84,6 +84,11 @@ class EncoderGraphs:
         self._replays = capture_all(self.capturer, steps, max_bytes, warm_up=True)
         self.buckets = tuple(bucket for bucket in self.buckets if bucket in self._replays)
 
+    @property
+    def max_patches(self) -> int:
+        """Of the largest batch that a bucket holds; 0 where there is none."""
+        return self.buckets[-1].num_patches if self.buckets else 0
+
     def run(self, patches: npt.NDArray[np.uint8], grids: Sequence[Grid]) -> Tensor | None:
         """Visual tokens of some pictures, a tensor of their own; None where no bucket holds them.
 

@@ -34,6 +34,7 @@ from vlmcli.engine.models.registry import Assembler, Model
 from vlmcli.engine.models.tower_inputs import StaticTower
 from vlmcli.engine.preprocess import Grid, Pixels, pack
 from vlmcli.engine.request import ImageInput
+from vlmcli.engine.side_stream import Ready, SideStream, Started
 from vlmcli.engine.transfers import Transfers
 from vlmcli.kernels import Ops, load_ops
 from vlmcli.kernels.upload import upload
@@ -66,6 +67,7 @@ class ModelRunner:
         self.cache: KVCache | None = None
         self.graphs: GraphRunner | None = None
         self.encoder_graphs: EncoderGraphs | None = None
+        self._side = SideStream(self.device) if self.device.type == "cuda" else None
         self._saved: dict[str, list[SavedBlock]] = {}
         """Blocks of preempted sequences, by request id."""
 
@@ -190,11 +192,30 @@ class ModelRunner:
         for one in transfers.back:
             self.cache.load(self._saved.pop(one.request_id)[one.first :], one.blocks)
 
+    @property
+    def encodes_beside(self) -> bool:
+        """Whether images are encoded on a stream of their own."""
+        return self._side is not None
+
     @torch.inference_mode()
-    def encode(self, images: Sequence[ImageInput]) -> list[Tensor]:
+    def encode_ahead(self, images: Sequence[ImageInput]) -> Ready | Started:
+        """Begin with `encode`, beside other steps where the device can.
+
+        A batch that may go through graphs does not: they share their memory with those of steps.
+        """
+        most = 0 if self.encoder_graphs is None else self.encoder_graphs.max_patches
+        area = self.model_config.processor.geometry.patch_size**2
+        size = sum(math.prod(image.pixels.shape[:2]) for image in images) // area
+        if self._side is None or size <= most:
+            return Ready(self.encode(images))
+        return self._side.start(lambda: self.encode(images, graphs=False))
+
+    @torch.inference_mode()
+    def encode(self, images: Sequence[ImageInput], *, graphs: bool = True) -> list[Tensor]:
         """Visual tokens of each image, [num_tokens, hidden], in the order of `images`.
 
         Images of like size are taken together; what an image yields does not depend on the others.
+        `graphs` says whether captured graphs may be used, as they may on the stream of steps alone.
         """
         order = sorted(range(len(images)), key=lambda i: _size_key(images[i].pixels))
         out: list[Tensor | None] = [None] * len(images)
@@ -204,7 +225,7 @@ class ModelRunner:
         for members in self._cut(sizes, [image.ndim for image in pixels]):
             indices = [order[i] for i in members]
             patches, grids = pack([images[i].pixels for i in indices], self.model_config.processor)
-            tokens = self._visual_tokens(patches, grids)
+            tokens = self._visual_tokens(patches, grids, graphs=graphs)
             token_grid = self.model_config.vision.token_grid
             lengths = [math.prod(token_grid(grid)) for grid in grids]
             for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
@@ -262,8 +283,8 @@ class ModelRunner:
         )
         return self.model.logits(self.model(step, self.cache))
 
-    def _visual_tokens(self, patches: Pixels, grids: Sequence[Grid]) -> Tensor:
-        if self.encoder_graphs is not None:
+    def _visual_tokens(self, patches: Pixels, grids: Sequence[Grid], *, graphs: bool) -> Tensor:
+        if graphs and self.encoder_graphs is not None:
             tokens = self.encoder_graphs.run(patches, grids)
             if tokens is not None:
                 return tokens
