@@ -5,9 +5,12 @@ import logging
 import numpy as np
 import pytest
 import torch
-from pictures_kit import inputs_of, poison
+from pictures_kit import SCALES, inputs_of, patch_embed, poison
 from tiled_checkpoints import write_tiled_checkpoint
 from tiny_checkpoints import Chunk, load_runner, make_batch, make_prompt, write_checkpoint
+
+from vlmcli.engine.preprocess import normalise
+from vlmcli.kernels.upload import upload
 
 pytestmark = pytest.mark.gpu
 KINDS = ("merge2_patch14", "qwen2_5_vl", "qwen3_vl", "lighton_ocr")
@@ -121,3 +124,12 @@ def test_a_page_is_encoded_beside_decoding(tmp_path):
         for one, other in zip(pending.wait(), expected, strict=True):
             torch.testing.assert_close(one.cpu(), other, **CLOSE)
         assert pending.is_done()
+
+
+@pytest.mark.parametrize("rescale", SCALES)
+def test_the_card_normalises_as_the_host_does(card, rescale):
+    embed, processor = patch_embed(rescale)
+    patches = np.tile(np.arange(256, dtype=np.uint8), 3 * 14 * 14).reshape(256, -1)
+    with torch.inference_mode():
+        ours = embed.to(card).normalised(upload(patches, card)).cpu()
+    assert np.array_equal(ours.numpy(), normalise(patches, processor))

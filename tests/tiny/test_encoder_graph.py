@@ -129,6 +129,17 @@ def test_what_was_returned_stays_when_the_graph_runs_again(tmp_path):
     assert torch.equal(first, kept)
 
 
+@pytest.mark.parametrize("through_buckets", [True, False])
+def test_on_a_cpu_images_that_were_begun_are_there(through_buckets, tmp_path):
+    """The way is that of a GPU, where a stream of its own may still be computing them."""
+    path = write_checkpoint(tmp_path, "merge2_patch14")
+    runner = load(path, enable_graphs=through_buckets)
+    images = inputs_of(SIZES)
+    pending = runner.encode_ahead(images)
+    assert pending.is_done() and not runner.encodes_beside
+    assert_same(pending.wait(), runner.encode(images))
+
+
 def test_a_family_whose_work_is_no_function_of_shapes_runs_as_before(tmp_path):
     runner = load(write_checkpoint(tmp_path, "idefics2"))
     assert not isinstance(runner.model.visual, StaticTower)

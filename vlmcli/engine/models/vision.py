@@ -53,6 +53,8 @@ class PatchEmbed(Layer):
             torch.tensor(x, dtype=torch.float32, device="cpu").repeat_interleave(size * size)
             for x in (processor.image_mean, processor.image_std)
         )
+        self.divisor: Tensor | None
+        self.register_buffer("divisor", exact_divisor(self.rescale), persistent=False)
         self.mean = nn.Buffer(mean, persistent=False)
         self.std = nn.Buffer(std, persistent=False)
 
@@ -73,8 +75,15 @@ class PatchEmbed(Layer):
             centred = patches.to(torch.float32).mul_(self.rescale).sub_(0.5)
             bias = self.grey_bias if self.bias is None else self.grey_bias + self.bias
             return linear(centred.to(dtype), self.grey, bias)
-        pixels = patches.to(torch.float32).mul_(self.rescale).sub_(self.mean).div_(self.std)
-        return linear(pixels.to(dtype), self.colour, self.bias)
+        return linear(self.normalised(patches).to(dtype), self.colour, self.bias)
+
+    def normalised(self, patches: Tensor) -> Tensor:
+        """[N, channels · size²] uint8 to float32, bit by bit what `preprocess.normalise` gives."""
+        if self.divisor is None:
+            scaled = patches.to(torch.float64).mul_(self.rescale).to(torch.float32)
+        else:
+            scaled = patches.to(torch.float32).div_(self.divisor)
+        return scaled.sub_(self.mean).div_(self.std)
 
     def _fill(self, kernel: Tensor) -> None:
         frames = kernel.float().sum(dim=2) if kernel.ndim == 5 else kernel.float()
@@ -84,6 +93,18 @@ class PatchEmbed(Layer):
         # (x − mean_c) / std_c = (x − ½) / std_c + (½ − mean_c) / std_c, summed over channels c.
         self.grey.copy_((frames / std).sum(dim=1).flatten(1))
         self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
+
+
+def exact_divisor(rescale: float) -> Tensor | None:
+    """A float32 that bytes are divided by to get `float32(float64(byte) · rescale)`; None if none.
+
+    A product with `float32(rescale)` is another number for half of all bytes, and float64 takes
+    twice the memory.
+    """
+    levels = torch.arange(256, dtype=torch.float64, device="cpu")
+    divisor = torch.tensor(1.0 / rescale, dtype=torch.float32, device="cpu")
+    is_exact = torch.equal(levels.float() / divisor, (levels * rescale).float())
+    return divisor if is_exact else None
 
 
 class VisionAttention(nn.Module):
