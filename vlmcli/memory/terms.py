@@ -97,6 +97,7 @@ def host_bytes(job: Job, load: Load) -> int:
         "loading": loading,
         "swap": swap_bytes(job, pools_for(job, load).kv),
         "drafting": _drafting(job),
+        "pinned": _pinned(job, load),
         **_page_terms(job, load, drawn, job.demands),
     }
     return weigh.main_bytes + sum(_with_margin(job, terms).values())
@@ -250,6 +251,14 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
     step = encoder + decoder if is_beside else max(encoder, decoder)
     step += estimate.heap_slack(settings.device, step, job.weigh)
     return max(step, _staging(job, read))
+
+
+def _pinned(job: Job, load: Load) -> int:
+    """Pixels of an encoder batch on their way to the device: torch pins powers of two."""
+    if not job.demands or job.model.foreign is not None:
+        return 0
+    patches = _encode_patches(job, load, job.demands)
+    return 1 << (patches * job.model.towers[0].patch_values - 1).bit_length()
 
 
 def _staging(job: Job, read: Sequence[Demand]) -> int:
