@@ -5,7 +5,12 @@ import logging
 import numpy as np
 import pytest
 import torch
+from pictures_kit import SCALES, inputs_of, patch_embed, poison
+from tiled_checkpoints import write_tiled_checkpoint
 from tiny_checkpoints import Chunk, load_runner, make_batch, make_prompt, write_checkpoint
+
+from vlmcli.engine.preprocess import normalise
+from vlmcli.kernels.upload import upload
 
 pytestmark = pytest.mark.gpu
 KINDS = ("merge2_patch14", "qwen2_5_vl", "qwen3_vl", "lighton_ocr")
@@ -72,3 +77,59 @@ def test_graphs_without_room_are_dropped_and_steps_run_all_the_same(tmp_path, ca
     eager, _ = prefilled(path, device="cuda", enable_graphs=False)
     batch = make_batch(cramped, steps)
     torch.testing.assert_close(cramped.execute(batch), eager.execute(batch), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", (*KINDS, "dots_ocr", "paddleocr_vl"))
+def test_graphs_of_crops_change_nothing_whatever_padding_holds(tmp_path, kind):
+    path = write_checkpoint(tmp_path / "model", kind)
+    settings = {"device": "cuda", "dtype": "float32", "encoder_graph_tokens": 64}
+    captured = load_runner(path, **settings, encoder_graph_step=16)
+    eager = load_runner(path, **settings, enable_graphs=False)
+    assert len(captured.encoder_graphs.buckets) == 4
+    images = inputs_of([(28, 56), (84, 28), (56, 112), (28, 196), (56, 56), (112, 112)])
+    kept = []
+    for number in (6, 1, 3, 5, 2, 4):
+        poison(captured.encoder_graphs)
+        kept.append((captured.encode(images[:number]), eager.encode(images[:number])))
+    for found, expected in kept:
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["internvl3", "smolvlm"])
+def test_graphs_of_tiles_change_nothing(tmp_path, kind):
+    path = write_tiled_checkpoint(tmp_path / "model", kind)
+    captured = load_runner(path, device="cuda", dtype="float32", encoder_graph_tokens=64)
+    eager = load_runner(path, device="cuda", dtype="float32", enable_graphs=False)
+    vision = captured.model_config.vision
+    side = vision.tile_side * vision.patch_size
+    images = inputs_of([(side, side)] * 3)
+    for number in (3, 1, 2):
+        poison(captured.encoder_graphs)
+        found, expected = captured.encode(images[:number]), eager.encode(images[:number])
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, **CLOSE)
+
+
+def test_a_page_is_encoded_beside_decoding(tmp_path):
+    """In a stream of its own, with the tokens that it has when everything waits for it."""
+    path = write_checkpoint(tmp_path / "model", "qwen2_5_vl")
+    runner = load_runner(path, device="cuda", dtype="float32", encoder_graph_tokens=0)
+    eager = load_runner(path, dtype="float32")
+    images = inputs_of([(560, 560), (280, 560), (84, 28)])
+    expected = eager.encode(images)
+    for _ in range(3):
+        pending = runner.encode_ahead(images)
+        assert pending.stream != torch.cuda.current_stream()
+        for one, other in zip(pending.wait(), expected, strict=True):
+            torch.testing.assert_close(one.cpu(), other, **CLOSE)
+        assert pending.is_done()
+
+
+@pytest.mark.parametrize("rescale", SCALES)
+def test_the_card_normalises_as_the_host_does(card, rescale):
+    embed, processor = patch_embed(rescale)
+    patches = np.tile(np.arange(256, dtype=np.uint8), 3 * 14 * 14).reshape(256, -1)
+    with torch.inference_mode():
+        ours = embed.to(card).normalised(upload(patches, card)).cpu()
+    assert np.array_equal(ours.numpy(), normalise(patches, processor))

@@ -193,3 +193,45 @@ def test_what_attention_cannot_do_it_names():
     query = torch.ones(1, 3, 8)
     with pytest.raises(ValueError, match="paged_attention: 3 heads over 2 key heads"):
         attend(triton_ops, (query, *case[1:]), 4, torch.float32)
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.integers(0, 30),
+    st.sampled_from([1, 3]),
+    st.sampled_from([1, 20, 80]),
+    DTYPES,
+    st.integers(0, 9999),
+)
+def test_segments_that_change_between_two_runs(lens, padding, heads, dim, dtype, seed):
+    """Room is made once; what a batch does not fill is a sequence of its own, full of NaN."""
+    torch.manual_seed(seed)
+    rows = sum(lens) + padding
+    packed = torch.randn(rows, 3 * heads, dim).to(dtype)
+    packed[sum(lens) :] = float("nan")
+    query, key, value = packed.chunk(3, dim=1)
+    rooms = [ops.make_segments(rows, 8, dim, query) for ops in (triton_ops, reference)]
+    for some in (lens, lens[::-1]):
+        cu_seqlens = np.cumsum([0, *some, *([padding] if padding else [])], dtype=np.int32)
+        for room in rooms:
+            room.write(cu_seqlens)
+        ours = triton_ops.varlen_attention(query, key, value, rooms[0], 0.4)[: sum(lens)]
+        torchs = reference.varlen_attention(query, key, value, rooms[1], 0.4)[: sum(lens)]
+        wide = (x.double() for x in (query, key, value))
+        exact = reference.varlen_attention(*wide, cu_seqlens, 0.4)[: sum(lens)]
+        assert not torchs.isnan().any()
+        assert_no_worse(ours, torchs, exact)
+
+
+@pytest.mark.parametrize("ops", [triton_ops, reference])
+def test_ends_for_which_there_is_no_room_are_refused(ops):
+    room = ops.make_segments(8, 2, 4, torch.ones(1))
+    with pytest.raises(ValueError, match="segments end at 7, there are 8 rows"):
+        room.write(np.array([0, 7], np.int32))
+    with pytest.raises(ValueError, match="3 segments, there is room for 2"):
+        room.write(np.array([0, 1, 2, 8], np.int32))
+    with pytest.raises(ValueError, match="varlen_attention: 3 rows, cu_seqlens end at 8"):
+        triton_ops.varlen_attention(
+            *[torch.ones(3, 1, 4)] * 3, triton_ops.make_segments(8, 2, 4, torch.ones(1)), 1.0
+        )

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures_kit import SCALES, patch_embed
 from tiny_checkpoints import as_input, load_runner, random_picture, write_checkpoint
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -72,6 +73,18 @@ def test_pixel_values_equal_transformers(width, height, grey, layout):
     assert np.array_equal(frames[:, :, 0], frames[:, :, 1]), "frames of a picture are equal"
     assert np.array_equal(ours, frames[:, :, 0].reshape(len(ours), -1))
     assert image_grid(resized, processor) == tuple(grid)
+
+
+@pytest.mark.parametrize("rescale", SCALES)
+def test_the_model_normalises_as_the_host_does(rescale):
+    """Bit by bit in float32, and so in whatever format follows; all bytes in all channels."""
+    embed, processor = patch_embed(rescale)
+    patches = np.tile(np.arange(256, dtype=np.uint8), 3 * 14 * 14).reshape(256, -1)
+    assert np.unique(patches[:, :196]).size == np.unique(patches[:, -196:]).size == 256
+    with torch.inference_mode():
+        ours = embed.normalised(torch.from_numpy(patches))
+    assert np.array_equal(ours.numpy(), normalise(patches, processor))
+    assert (embed.divisor is None) == (rescale in SCALES[-2:])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -27,7 +27,7 @@ from tiny_checkpoints import (
     reference_logits,
     write_checkpoint,
 )
-from untiled import UNTILED, glm_ocr
+from untiled import UNTILED, dots_ocr, glm_ocr
 
 from vlmcli.engine.config import ProcessorConfig
 from vlmcli.engine.loader import check_weights, read_model_config
@@ -41,6 +41,7 @@ from vlmcli.memory.checkpoint_facts import facts_from_directory
 
 WEIGHTS = "model.safetensors"
 PROCESSORS = {
+    "dots_ocr": ("qwen2_vl", "Qwen2VLImageProcessorPil", (6, 60)),
     "glm_ocr": ("glm46v", "Glm46VImageProcessorPil", (40, 160)),
     "paddleocr_vl": ("paddleocr_vl", "PaddleOCRVLImageProcessorPil", (28, 84)),
 }
@@ -192,9 +193,76 @@ def test_heads_of_glm_ocr_that_turn_whole(tmp_path, monkeypatch):
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
+PUBLISHED_DOTS = (
+    "lm_head.weight",
+    "model.embed_tokens.weight",
+    "model.norm.weight",
+    "model.layers.{}.input_layernorm.weight",
+    "model.layers.{}.post_attention_layernorm.weight",
+    *(f"model.layers.{{}}.mlp.{part}_proj.weight" for part in ("down", "gate", "up")),
+    *(f"model.layers.{{}}.self_attn.{part}_proj.weight" for part in "koqv"),
+    *(f"model.layers.{{}}.self_attn.{part}_proj.bias" for part in "kqv"),
+    "vision_tower.patch_embed.patchifier.proj.weight",
+    "vision_tower.patch_embed.patchifier.proj.bias",
+    "vision_tower.patch_embed.patchifier.norm.weight",
+    *(f"vision_tower.blocks.{{}}.norm{i}.weight" for i in (1, 2)),
+    *(f"vision_tower.blocks.{{}}.attn.{part}.weight" for part in ("qkv", "proj")),
+    *(f"vision_tower.blocks.{{}}.mlp.fc{i}.weight" for i in (1, 2, 3)),
+    "vision_tower.post_trunk_norm.weight",
+    *(f"vision_tower.merger.ln_q.{part}" for part in ("weight", "bias")),
+    *(f"vision_tower.merger.mlp.{i}.{part}" for i in (0, 2) for part in ("weight", "bias")),
+)
+"""Names in the published files, as vLLM's loader takes them."""
+
+
+def test_names_of_the_published_dots_ocr(tmp_path):
+    """The tiny checkpoint has them all and no others; vLLM also knows older ones of attention."""
+    path = write_checkpoint(tmp_path, "dots_ocr")
+    weights, before = load_file(path / WEIGHTS), logits_of(path)
+    layers = {"model.": 3, "vision": 2}
+    expected = {
+        name.format(i)
+        for name in PUBLISHED_DOTS
+        for i in range(layers[name[:6]] if "{" in name else 1)
+    }
+    assert set(weights) == expected
+    old = {".attn.qkv.": ".attn.qkv_proj.", ".attn.proj.": ".attn.out_proj."}
+    renamed = {}
+    for name, value in weights.items():
+        for ours, theirs in old.items():
+            name = name.replace(ours, theirs)
+        renamed[name] = value
+    save_file(renamed, path / WEIGHTS)
+    assert torch.equal(logits_of(path), before)
+
+
+@pytest.mark.parametrize("change", [{"post_norm": False}, {"use_bias": True}])
+def test_switches_of_the_dots_ocr_tower(change, tmp_path, monkeypatch):
+    """Published checkpoints have neither, the format knows both."""
+
+    def switched(text, ids):
+        make_model, config = dots_ocr(text, ids)
+        config.vision_config |= change
+        return make_model, config
+
+    monkeypatch.setitem(UNTILED, "dots_ocr", switched)
+    path = write_checkpoint(tmp_path, "dots_ocr")
+    runner = load_runner(path)
+    prompt, ours = ask(runner)
+    theirs = reference_logits(load_reference(path), runner, prompt)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("kind", "part", "change", "named"),
     [
+        ("dots_ocr", None, {"attention_bias": False}, "attention_bias"),
+        ("dots_ocr", None, {"use_sliding_window": True}, "sliding"),
+        ("dots_ocr", None, {"hidden_act": "gelu"}, "gelu"),
+        ("dots_ocr", None, {"rope_scaling": {"type": "yarn"}, "rope_parameters": None}, "yarn"),
+        ("dots_ocr", "vision_config", {"is_causal": True}, "is_causal"),
+        ("dots_ocr", "vision_config", {"temporal_patch_size": 2}, "temporal_patch_size"),
+        ("dots_ocr", "vision_config", {"embed_dim": "wide"}, "wide"),
         ("glm_ocr", "text_config", {"hidden_act": "gelu"}, "silu"),
         ("glm_ocr", "text_config", {"head_dim": 64}, "do not agree"),
         ("glm_ocr", "vision_config", {"hidden_act": "gelu"}, "gelu"),
@@ -213,7 +281,7 @@ def test_heads_of_glm_ocr_that_turn_whole(tmp_path, monkeypatch):
 def test_configs_that_are_not_ours(kind, part, change, named, tmp_path):
     file = write_checkpoint(tmp_path, kind) / "config.json"
     config = json.loads(file.read_text())
-    config[part] |= change
+    (config[part] if part else config).update(change)
     file.write_text(json.dumps(config))
     with pytest.raises(ModelError, match=named):
         read_model_config(tmp_path)

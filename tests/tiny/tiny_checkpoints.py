@@ -33,6 +33,7 @@ IMAGE, START, END, EOS, VIDEO = 90, 91, 92, 93, 94
 FACTS = {
     "merge2_patch14": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "merge4_patch7": {"patch_size": 7, "spatial_merge_size": 4, "heads": 3, "kv_heads": 1},
+    "dots_ocr": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "lighton_ocr": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen2_5_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},
     "qwen3_vl": {"patch_size": 14, "spatial_merge_size": 2, "heads": 4, "kv_heads": 2},

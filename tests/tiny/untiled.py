@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from dots_reference import DotsOcrConfig, DotsOcrForCausalLM
 from transformers import (
     GlmOcrConfig,
     GlmOcrForConditionalGeneration,
@@ -63,6 +64,40 @@ def paddleocr_vl_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dic
         "pixel_values": torch.from_numpy(np.concatenate(rows)).view(-1, 3, size, size),
         "image_grid_thw": torch.tensor([image_grid(p, config.processor) for p in pictures]),
         "mm_token_type_ids": (ids == config.image_token_id).int(),
+    }
+
+
+def dots_ocr(text: dict, ids: Specials):
+    """The tower of `dots_reference` before a Qwen2 decoder, whose settings stand at the top."""
+    config = DotsOcrConfig(
+        **{**text, "rope_parameters": _ROPE},
+        vision_config={
+            "embed_dim": 48,
+            "hidden_size": text["hidden_size"],
+            "intermediate_size": 80,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "num_channels": 3,
+            "patch_size": 14,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 1,
+            "rms_norm_eps": 1e-5,
+            "use_bias": False,
+            "post_norm": True,
+        },
+        image_token_id=ids.image,
+        tie_word_embeddings=ids.tied,
+    )
+    return DotsOcrForCausalLM, config
+
+
+def dots_ocr_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict:
+    """Patches cell by cell, of one frame, and the grids."""
+    size, cell = config.processor.geometry.patch_size, config.processor.cell_size
+    rows = [normalise(patchify(as_channels(p, 3), size, cell), config.processor) for p in pictures]
+    return {
+        "pixel_values": torch.from_numpy(np.concatenate(rows)),
+        "image_grid_thw": torch.tensor([image_grid(p, config.processor) for p in pictures]),
     }
 
 
@@ -153,6 +188,7 @@ def lighton_ocr_inputs(config: ModelConfig, ids: torch.Tensor, pictures) -> dict
 
 
 UNTILED = {
+    "dots_ocr": dots_ocr,
     "glm_ocr": glm_ocr,
     "idefics2": idefics2,
     "lighton_ocr": lighton_ocr,
@@ -160,12 +196,21 @@ UNTILED = {
 }
 """Kinds that are made here, to what makes the class and the config from text settings and ids."""
 UNTILED_INPUTS = {
+    "dots_ocr": dots_ocr_inputs,
     "idefics2": idefics2_inputs,
     "lighton_ocr": lighton_ocr_inputs,
     "paddleocr_vl": paddleocr_vl_inputs,
 }
 """Model types whose pictures do not go to transformers as Qwen2-VL's do."""
 UNTILED_PROCESSORS = {
+    "dots_ocr": {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 1,
+        "min_pixels": 28 * 28,
+        "max_pixels": 28 * 28 * 64,
+    },
     "idefics2": {
         "size": {"shortest_edge": 28, "longest_edge": 280},
         "do_image_splitting": False,

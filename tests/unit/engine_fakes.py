@@ -131,6 +131,21 @@ def image_codes(pixels: np.ndarray) -> np.ndarray:
     return (pixel_code(pixels) + 1) * 128.0 + np.arange(pixels.size)
 
 
+class FakePending:
+    """Images that are there when they have been asked for some times, and until then are not."""
+
+    def __init__(self, runner: "FakeRunner", embeds: list[torch.Tensor], delay: int) -> None:
+        self.runner, self.embeds, self.left = runner, embeds, delay
+
+    def is_done(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    def wait(self) -> list[torch.Tensor]:
+        self.runner._maybe_fail()
+        return self.embeds
+
+
 class FakeRunner:
     """Stands in for the model runner."""
 
@@ -148,6 +163,7 @@ class FakeRunner:
         self.block_size = block_size
         self.guess = draft
         self.fail = False
+        self.delay: int | None = None
         self.num_passes = 0
         self.num_rows = 0
         self.encoded: list[bytes] = []
@@ -183,6 +199,13 @@ class FakeRunner:
         rows = [np.stack([image_codes(i.pixels), image_codes(i.pixels)], axis=1) for i in images]
         together = torch.from_numpy(np.concatenate(rows).astype(np.float32))
         return list(torch.split(together, [len(r) for r in rows]))
+
+    @property
+    def encodes_beside(self) -> bool:
+        return self.delay is not None
+
+    def encode_ahead(self, images: Sequence[ImageInput]) -> "FakePending":
+        return FakePending(self, self.encode(images), self.delay or 0)
 
     def draft(self, embeds: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         return [() if self.guess is None else tuple(self.guess(piece)) for piece in embeds]
@@ -331,11 +354,13 @@ def fake_engine(
     draft: Callable[[torch.Tensor], list[int]] | None = None,
     draft_in_prompt: bool = False,
     vision_block_bytes: int | None = None,
+    delay: int | None = None,
     **config: object,
 ) -> Engine:
     """An engine over the fake model; `config` overrides fields of `EngineConfig`.
 
-    With `vision_block_bytes` image tokens have a pool of their own.
+    With `vision_block_bytes` image tokens have a pool of their own; with `delay` images are encoded
+    beside other steps and are there when that was asked so often.
     """
     values: dict[str, object] = {
         "block_size": block_size,
@@ -349,6 +374,7 @@ def fake_engine(
         **config,
     }
     runner = FakeRunner(block_size, draft, vision_block_bytes)
+    runner.delay = delay
     if draft_in_prompt:
         head = DraftHeadConfig(
             steps=DRAFT_STEPS,

@@ -21,6 +21,7 @@ BUDGETS = Budgets(
     encoder_cache_bytes=1,
     swap_bytes=1,
     graph_bytes=0,
+    encoder_graph_tokens=0,
     max_num_seqs=1,
     max_num_batched_tokens=1,
     max_encoder_tokens=1,

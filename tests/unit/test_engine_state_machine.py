@@ -70,6 +70,7 @@ class EngineMachine(RuleBasedStateMachine):
         vision_block=st.sampled_from([None, None, 30, 100]),
         vision_share=st.sampled_from([0.3, 0.6]),
         swap=st.sampled_from([100_000, 2_500, 0]),
+        delay=st.sampled_from([None, None, 0, 2, 9]),
     )
     def start(
         self,
@@ -86,6 +87,7 @@ class EngineMachine(RuleBasedStateMachine):
         vision_block: int | None,
         vision_share: float,
         swap: int,
+        delay: int | None,
     ) -> None:
         pool_bytes = (pool // block_size + 1) * 100
         self.engine = fake_engine(
@@ -96,6 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
             vision_block_bytes=vision_block,
             vision_kv_bytes=int(pool_bytes * vision_share),
             swap_bytes=swap,
+            delay=delay,
             max_num_seqs=6,
             max_num_batched_tokens=batched,
             max_encoder_tokens=encoder,

@@ -5,7 +5,7 @@ drafts. A batch takes the smallest bucket that holds it and is padded to its siz
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
@@ -15,6 +15,17 @@ VERIFY_WIDTHS = (8, 32)
 MAX_ROWS = 256
 """Query rows of a verify bucket at most. Up to about there a GPU is bound by reading the weights,
 so that padding costs next to nothing; beyond, starting the kernels is no longer what takes time."""
+ENCODER_TOKENS, LEAST_ENCODER_TOKENS = 512, 64
+"""Visual tokens of the largest and the smallest batch of pictures with a graph. A larger batch is
+bound by its products."""
+
+
+def segments_for(num_tokens: int) -> int:
+    """Pictures, windows and the padding behind them at most, in a batch of so many tokens.
+
+    Four tokens each; batches of more and smaller pictures run without a graph.
+    """
+    return num_tokens // 4 + 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,3 +71,25 @@ def find_bucket(buckets: Iterable[Bucket], num_seqs: int, num_query: int) -> Buc
         num_query: rows of the one that has most.
     """
     return next((b for b in buckets if b.num_seqs >= num_seqs and b.num_query >= num_query), None)
+
+
+def encoder_buckets(max_tokens: int, step: int | None, unit: int = 1) -> tuple[int, ...]:
+    """Visual tokens of batches of pictures that are worth a graph, ascending.
+
+    Args:
+        max_tokens: of the largest; 0 for none.
+        step: between them; None for powers of two from `LEAST_ENCODER_TOKENS` on.
+        unit: tokens of a tile, where every picture is one or several; buckets are whole tiles then,
+            and there is one of a single tile whatever its tokens.
+    """
+    if max_tokens < 1:
+        return ()
+    sizes = range(step, max_tokens + 1, step) if step else _doubled(max_tokens)
+    return tuple(sorted({max(1, size // unit) * unit for size in (*sizes, max_tokens)}))
+
+
+def _doubled(limit: int) -> Iterator[int]:
+    size = LEAST_ENCODER_TOKENS
+    while size <= limit:
+        yield size
+        size *= 2

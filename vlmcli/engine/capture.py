@@ -4,15 +4,19 @@ Whoever captures promises that a step reads and writes the same memory every tim
 returns before the next replay, which overwrites it.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 Step = Callable[[], Tensor]
+K = TypeVar("K", bound=Hashable)
 _WARM_UPS = 2
+_MIB = 1 << 20
+_log = logging.getLogger(__name__)
 
 
 class Capturer(Protocol):
@@ -116,3 +120,37 @@ class CudaCapturer:
         torch.cuda.empty_cache()
         free: int = torch.cuda.mem_get_info(self._device)[0]
         return free
+
+
+def capture_all(
+    capturer: Capturer,
+    steps: Iterable[tuple[K, Step]],
+    max_bytes: int | None,
+    *,
+    warm_up: bool,
+) -> dict[K, Step]:
+    """Record steps, and leave out with a warning those that do not fit.
+
+    Args:
+        capturer: records them.
+        steps: of each what it is for, as a warning says it, and the step; the largest first, so
+            that the others find their memory in what it has taken.
+        max_bytes: of all that the capturer holds; None for as many as there are.
+        warm_up: as in `Capturer.capture`.
+    """
+    replays: dict[K, Step] = {}
+    for name, step in steps:
+        try:
+            replay = capturer.capture(step, warm_up=warm_up)
+        except torch.OutOfMemoryError:
+            _log.warning("no memory for the graph of %s; it runs eagerly", name)
+            continue
+        replays[name] = replay
+        if max_bytes is not None and capturer.num_bytes() > max_bytes:
+            del replays[name], replay
+            _log.warning(
+                "the graph of %s does not fit into %.1f MiB; it runs eagerly",
+                name,
+                max_bytes / _MIB,
+            )
+    return replays

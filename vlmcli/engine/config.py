@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmcli.engine.buckets import DECODE_BUCKETS, VERIFY_WIDTHS
+from vlmcli.engine.buckets import DECODE_BUCKETS, ENCODER_TOKENS, VERIFY_WIDTHS
 from vlmcli.engine.geometry import (
     Idefics2Config,
     Idefics3Config,
@@ -86,6 +86,13 @@ class EngineConfig:
     """Numbers of sequences."""
     verify_widths: tuple[int, ...] = VERIFY_WIDTHS
     """Query rows of a sequence, beside one, that drafts are padded to; longer ones run eagerly."""
+    encoder_graph_tokens: int = ENCODER_TOKENS
+    """Visual tokens of the largest batch of tiles or small pictures that goes through buckets as
+    well; 0 for none. Larger batches run eagerly."""
+    encoder_graph_step: int | None = None
+    """Visual tokens from one such bucket to the next, as 256; None to double them."""
+    grey_pictures: bool = False
+    """Whether these are in grey, as text lines are, and not in colour."""
     graph_bytes: int | None = None
     """Of all captured graphs; those that do not fit are dropped. None for as many as they take."""
     num_threads: int | None = None
@@ -103,6 +110,9 @@ class EngineConfig:
         for name in ("decode_buckets", "verify_widths"):
             if sorted(set(getattr(self, name))) != list(getattr(self, name)):
                 raise ValueError(f"{name} must ascend")
+        step = 1 if self.encoder_graph_step is None else self.encoder_graph_step
+        if self.encoder_graph_tokens < 0 or step < 1:
+            raise ValueError("encoder_graph_tokens or encoder_graph_step is too small")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +216,8 @@ class VisionConfig:
     full_attention_layers: tuple[int, ...] = ()
     """Layers that see the whole image in a tower with windows."""
     patch_bias: bool = False
+    has_patch_norm: bool = False
+    """Whether a norm stands between the patches' projection and the first block."""
     position_side: int = 0
     """Side of the square of learned positions, resampled to each image; 0 for none."""
     has_centred_positions: bool = False

@@ -20,7 +20,8 @@ from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.drafts import DRAFT_HEAD_SOURCE, DRAFT_HEAD_WEIGHT, AcceptanceRates, Drafter
 from vlmcli.engine.images import ImageStore
 from vlmcli.engine.interfaces import Runner, Tokenizer
-from vlmcli.engine.live import Live, share_time
+from vlmcli.engine.live import Live, share_encoding, share_time
+from vlmcli.engine.lookahead import Lookahead
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.pool import size_pool
 from vlmcli.engine.positions import mrope_positions, rope_positions
@@ -103,9 +104,11 @@ class Engine:
             ),
             embedding_bytes=runner.bytes_per_embedding(),
             overhead_rows=_OVERHEAD_ROWS.get(config.device.partition(":")[0], 64.0),
+            encodes_beside=runner.encodes_beside,
             on_open=self._complete_prompt,
             on_admit=self._add_draft_head,
         )
+        self._ahead = Lookahead(self._images, self._scheduler)
         self._rates = AcceptanceRates()
         self._live: dict[str, Live] = {}
         self._num_added = 0
@@ -159,7 +162,11 @@ class Engine:
         """
         if not self._live:
             return []
+        self._collect(wait=False)
         output = self._scheduler.schedule()
+        if not (output.encode or output.batch):
+            self._collect(wait=True)
+            output = self._scheduler.schedule()
         self._counts["steps"] += 1
         if output.encode:
             self._encode(output.encode)
@@ -304,16 +311,16 @@ class Engine:
             )
 
     def _encode(self, jobs: tuple[EncodeJob, ...]) -> None:
-        started = perf_counter()
-        self._scheduler.encoded(jobs, self._images.encode(jobs))
-        num_tokens = sum(job.num_tokens for job in jobs)
+        self._ahead.start(jobs)
         self._counts["encoder_batches"] += 1
-        self._counts["encoder_tokens"] += num_tokens
-        per_token = (perf_counter() - started) / num_tokens
-        for job in jobs:
-            for owner in job.owners:
-                share = per_token * job.num_tokens / len(job.owners)
-                self._live[owner].sequence.seconds[0] += share
+        self._counts["encoder_tokens"] += sum(job.num_tokens for job in jobs)
+        self._collect(wait=False)
+
+    def _collect(self, *, wait: bool) -> None:
+        """File the images that are encoded by now, or wait for those that are on their way."""
+        found = self._ahead.collect(wait=wait)
+        if found is not None:
+            share_encoding(self._live, *found)
 
     def _compute(self, output: SchedulerOutput) -> list[RequestOutput]:
         """Run a decoder batch, keep what verification allows, and report the sequences."""

@@ -4,13 +4,13 @@ A batch is written into the static inputs of its bucket. What is missing to the 
 padding: rows with slot −1, and sequences without a context, whose attention is zero. The rows of a
 sequence are its last ones, so that a drafted sequence with few rows is padded in front. A graph
 ends at the hidden states: the product with the vocabulary follows outside of it, for real rows
-alone, and gives a tensor of its own. Prefill does not come here: its shapes are too many.
+alone, and gives a tensor of its own. Prefill does not come here: its shapes are too many; pictures
+have graphs of their own (`encoder_graph`), in the same memory.
 
 Graphs hold addresses of the KV pool. They are captured twice: with a pool of nothing, before the
 real one is made, to see which of them fit; then for good, in the memory that they have already.
 """
 
-import logging
 from functools import partial
 from itertools import pairwise
 
@@ -20,14 +20,11 @@ from torch import Tensor
 
 from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.buckets import Bucket, find_bucket
-from vlmcli.engine.capture import Capturer, Step
+from vlmcli.engine.capture import Capturer, Step, capture_all
 from vlmcli.engine.kv_cache import NULL_BLOCK, KVCache
 from vlmcli.engine.models.decoder import StepInputs
 from vlmcli.engine.models.registry import Model
 from vlmcli.kernels import Ops
-
-_log = logging.getLogger(__name__)
-_MIB = 1 << 20
 
 
 class StaticInputs:
@@ -139,22 +136,8 @@ class GraphRunner:
                 their memory.
         """
         self.inputs.clear()
-        replays: dict[Bucket, Step] = {}
-        for bucket in reversed(self.buckets):
-            step = partial(self._forward, bucket, cache)
-            try:
-                replay = self.capturer.capture(step, warm_up=not again)
-            except torch.OutOfMemoryError:
-                _log.warning("no memory for the graph of %s rows; it runs eagerly", bucket)
-                continue
-            replays[bucket] = replay
-            if max_bytes is not None and self.capturer.num_bytes() > max_bytes:
-                del replays[bucket], replay
-                _log.warning(
-                    "the graph of %s rows does not fit into %.1f MiB; it runs eagerly",
-                    bucket,
-                    max_bytes / _MIB,
-                )
+        steps = ((bucket, partial(self._forward, bucket, cache)) for bucket in self.buckets[::-1])
+        replays = capture_all(self.capturer, steps, max_bytes, warm_up=not again)
         self._replays = replays
         self.buckets = tuple(bucket for bucket in self.buckets if bucket in replays)
 

@@ -14,7 +14,7 @@ import torch
 
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.encoder_cache import EncoderCache
-from vlmcli.engine.interfaces import Runner
+from vlmcli.engine.interfaces import Pending, Runner
 from vlmcli.engine.step import EncodeJob
 
 _MAX_DRAFTS = 16_384
@@ -47,13 +47,17 @@ class ImageStore:
         self._has_drafts = is_asked or runner.model_config.num_draft_tokens > 0
         self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
 
-    def encode(self, jobs: Seq[EncodeJob]) -> list[Encoded]:
-        """Embeddings and drafts of new images; the scheduler puts them into the cache.
+    def start(self, jobs: Seq[EncodeJob]) -> Pending:
+        """Begin to encode new images."""
+        return self._runner.encode_ahead([job.image for job in jobs])
+
+    def finish(self, jobs: Seq[EncodeJob], pending: Pending) -> list[Encoded]:
+        """Embeddings and drafts of what was begun; the scheduler puts them into the cache.
 
         Raises:
             ValueError: an image has another number of visual tokens than its placeholder.
         """
-        embeds = self._runner.encode([job.image for job in jobs])
+        embeds = pending.wait()
         drafts: Seq[Seq[int]] = [()] * len(jobs)
         if self._has_drafts:
             drafts = self._runner.draft(embeds)

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     import torch
 
 
+class Pending(Protocol):
+    """Embeddings that are being computed."""
+
+    def is_done(self) -> bool:
+        """Whether `wait` would not have to wait."""
+
+    def wait(self) -> list["torch.Tensor"]:
+        """The embeddings, safe to read in the steps that follow."""
+
+
 class Runner(Protocol):
     """What the engine asks of the model runner; shapes as in `model_runner`."""
 
@@ -36,8 +46,12 @@ class Runner(Protocol):
     def transfer(self, transfers: Transfers) -> None:
         """Copy blocks to host memory and back."""
 
-    def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
-        """Embeddings [tokens, hidden] of each image."""
+    @property
+    def encodes_beside(self) -> bool:
+        """Whether images are encoded while other steps run."""
+
+    def encode_ahead(self, images: Sequence[ImageInput]) -> "Pending":
+        """Begin with the embeddings [tokens, hidden] of each image."""
 
     def draft(self, embeds: Sequence["torch.Tensor"]) -> list[tuple[int, ...]]:
         """Guesses at the texts of images, byte ids; empty ones without a draft head."""

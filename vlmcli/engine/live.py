@@ -1,5 +1,6 @@
 """An unfinished request as its caller sees it: text so far, counts, its share of the time."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from operator import itemgetter
@@ -7,7 +8,7 @@ from operator import itemgetter
 from vlmcli.engine.interfaces import Detokenizer
 from vlmcli.engine.request import RequestOutput, StageSeconds
 from vlmcli.engine.sequence import Sequence
-from vlmcli.engine.step import ScheduledSequence
+from vlmcli.engine.step import EncodeJob, ScheduledSequence
 
 
 @dataclass(slots=True)
@@ -55,3 +56,12 @@ def share_time(items: Seq[ScheduledSequence], elapsed: float) -> int:
         item.sequence.seconds[1] += per_row * num_prefill
         item.sequence.seconds[2] += per_row * (item.num_query_tokens - num_prefill)
     return num_rows
+
+
+def share_encoding(live: Mapping[str, Live], jobs: Seq[EncodeJob], seconds: float) -> None:
+    """Put the time of an encoder batch on those of its owners that are still there, by tokens."""
+    per_token = seconds / sum(job.num_tokens for job in jobs)
+    for job in jobs:
+        for owner in live.keys() & set(job.owners):
+            share = per_token * job.num_tokens / len(job.owners)
+            live[owner].sequence.seconds[0] += share

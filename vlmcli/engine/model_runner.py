@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from vlmcli.engine.batch import BatchInput
-from vlmcli.engine.buckets import make_buckets
-from vlmcli.engine.capture import CudaCapturer, EagerCapturer
+from vlmcli.engine.buckets import encoder_buckets, make_buckets
+from vlmcli.engine.capture import Capturer, CudaCapturer, EagerCapturer
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
+from vlmcli.engine.encoder_graph import EncoderGraphs
 from vlmcli.engine.geometry import Mosaic
 from vlmcli.engine.graph import GraphRunner
 from vlmcli.engine.kv_cache import KVCache, SavedBlock, bytes_per_block
@@ -30,10 +31,13 @@ from vlmcli.engine.loader import (
 from vlmcli.engine.models.decoder import StepInputs
 from vlmcli.engine.models.draft_head import DraftHead
 from vlmcli.engine.models.registry import Assembler, Model
-from vlmcli.engine.preprocess import pack
+from vlmcli.engine.models.tower_inputs import StaticTower
+from vlmcli.engine.preprocess import Grid, Pixels, pack
 from vlmcli.engine.request import ImageInput
+from vlmcli.engine.side_stream import Ready, SideStream, Started
 from vlmcli.engine.transfers import Transfers
 from vlmcli.kernels import Ops, load_ops
+from vlmcli.kernels.upload import upload
 
 _CPU_ENCODE_PATCHES = 1536
 """Patches per call of encoder or draft head on the CPU: more spill the cache, fewer pay for calls
@@ -62,6 +66,8 @@ class ModelRunner:
         }
         self.cache: KVCache | None = None
         self.graphs: GraphRunner | None = None
+        self.encoder_graphs: EncoderGraphs | None = None
+        self._side = SideStream(self.device) if self.device.type == "cuda" else None
         self._saved: dict[str, list[SavedBlock]] = {}
         """Blocks of preempted sequences, by request id."""
 
@@ -109,7 +115,7 @@ class ModelRunner:
         return self.model_config.vision.embedding_size * self.dtype.itemsize
 
     def allocate_kv(self, num_blocks: int, num_vision_blocks: int = 0) -> None:
-        """Make the KV pool and, before it, the graphs of decode and verify steps.
+        """Make the KV pool and, before it, the graphs of the encoder and of decode steps.
 
         Args:
             num_blocks: in the pool, the null block 0 counted.
@@ -118,10 +124,12 @@ class ModelRunner:
         """
         self.cache = None
         self.graphs = self._make_graphs(num_blocks)
+        self.encoder_graphs = None
         if self.graphs is not None:
             has_vision = num_vision_blocks > 0
             nothing = self._make_cache(2 + has_vision, int(has_vision))
             with torch.inference_mode():
+                self.encoder_graphs = self._capture_encoder(self.graphs.capturer)
                 self.graphs.capture(nothing, self.config.graph_bytes)
         self.cache = self._make_cache(num_blocks, num_vision_blocks)
         if self.graphs is not None:
@@ -141,6 +149,25 @@ class ModelRunner:
             min(num_blocks - 1, -(-limit // config.block_size)),
             self.device,
         )
+
+    def _capture_encoder(self, capturer: Capturer) -> EncoderGraphs | None:
+        """Graphs of the vision tower; None where its work is no function of shapes."""
+        config, vision = self.config, self.model_config.vision
+        tower = getattr(self.model, "visual", None)
+        if not isinstance(tower, StaticTower):
+            return None
+        unit = vision.tile_side**2 // vision.merge_size**2 or 1
+        channels = 1 if config.grey_pictures else vision.in_channels
+        graphs = EncoderGraphs(
+            tower,
+            vision,
+            self.ops,
+            capturer,
+            encoder_buckets(config.encoder_graph_tokens, config.encoder_graph_step, unit),
+            channels * vision.patch_size**2,
+        )
+        graphs.capture(config.graph_bytes)
+        return graphs
 
     def _make_cache(self, num_blocks: int, num_vision_blocks: int) -> KVCache:
         return KVCache.allocate(
@@ -165,11 +192,30 @@ class ModelRunner:
         for one in transfers.back:
             self.cache.load(self._saved.pop(one.request_id)[one.first :], one.blocks)
 
+    @property
+    def encodes_beside(self) -> bool:
+        """Whether images are encoded on a stream of their own."""
+        return self._side is not None
+
     @torch.inference_mode()
-    def encode(self, images: Sequence[ImageInput]) -> list[Tensor]:
+    def encode_ahead(self, images: Sequence[ImageInput]) -> Ready | Started:
+        """Begin with `encode`, beside other steps where the device can.
+
+        A batch that may go through graphs does not: they share their memory with those of steps.
+        """
+        most = 0 if self.encoder_graphs is None else self.encoder_graphs.max_patches
+        area = self.model_config.processor.geometry.patch_size**2
+        size = sum(math.prod(image.pixels.shape[:2]) for image in images) // area
+        if self._side is None or size <= most:
+            return Ready(self.encode(images))
+        return self._side.start(lambda: self.encode(images, graphs=False))
+
+    @torch.inference_mode()
+    def encode(self, images: Sequence[ImageInput], *, graphs: bool = True) -> list[Tensor]:
         """Visual tokens of each image, [num_tokens, hidden], in the order of `images`.
 
         Images of like size are taken together; what an image yields does not depend on the others.
+        `graphs` says whether captured graphs may be used, as they may on the stream of steps alone.
         """
         order = sorted(range(len(images)), key=lambda i: _size_key(images[i].pixels))
         out: list[Tensor | None] = [None] * len(images)
@@ -179,7 +225,7 @@ class ModelRunner:
         for members in self._cut(sizes, [image.ndim for image in pixels]):
             indices = [order[i] for i in members]
             patches, grids = pack([images[i].pixels for i in indices], self.model_config.processor)
-            tokens = self.model.encode(torch.from_numpy(patches).to(self.device), grids)
+            tokens = self._visual_tokens(patches, grids, graphs=graphs)
             token_grid = self.model_config.vision.token_grid
             lengths = [math.prod(token_grid(grid)) for grid in grids]
             for i, piece in zip(indices, torch.split(tokens, lengths), strict=True):
@@ -237,6 +283,13 @@ class ModelRunner:
         )
         return self.model.logits(self.model(step, self.cache))
 
+    def _visual_tokens(self, patches: Pixels, grids: Sequence[Grid], *, graphs: bool) -> Tensor:
+        if graphs and self.encoder_graphs is not None:
+            tokens = self.encoder_graphs.run(patches, grids)
+            if tokens is not None:
+                return tokens
+        return self.model.encode(upload(patches, self.device), grids)
+
     def _assembled(self, tokens: Tensor, mosaic: Mosaic | None) -> Tensor:
         if mosaic is None:
             return tokens
@@ -263,7 +316,7 @@ class ModelRunner:
         return groups
 
     def _to_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
+        return upload(array, self.device)
 
 
 def _size_key(pixels: np.ndarray) -> tuple[int, ...]:

@@ -3,10 +3,11 @@
 Three queues, each in order of arrival: sequences whose next image has no embedding, sequences with
 prompt tokens to compute, sequences that decode. A step is either one encoder batch or one decoder
 batch. Decoding sequences always get their row first; what is left of the token budget goes to
-drafts and to prompts. An encoder batch runs when seats are empty, at most every other step while
-anything decodes, so neither side starves. When blocks run out the youngest owner is preempted, to
-be computed again or copied back later; an older sequence never waits for a younger one. Every call
-makes progress or asserts. Knows no tensors, no clock and no text.
+drafts and to prompts. An encoder batch runs when seats are empty, or whenever it runs beside the
+decoder, but at most every other step while anything decodes, so neither side starves. When blocks
+run out the youngest owner is preempted, to be computed again or copied back later; an older
+sequence never waits for a younger one. Every call makes progress, waits for the encoder, or
+asserts. Knows no tensors, no clock and no text.
 """
 
 from bisect import bisect_right, insort
@@ -21,6 +22,7 @@ from vlmcli.engine.block_manager import BlockManager
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.drafting import add_draft
 from vlmcli.engine.drafts import TURN_ROWS
+from vlmcli.engine.encode_plan import plan_encode
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.request import FinishReason, ImageInput, RequestTooLargeError
 from vlmcli.engine.sequence import Sequence, SequenceStatus
@@ -39,6 +41,8 @@ class Scheduler:
         embedding_bytes: bytes of one visual token's embedding.
         overhead_rows: fixed cost of a decoder pass in rows, shared by its sequences; it sets how
             far drafts reach.
+        encodes_beside: whether images are encoded while the decoder works, so that it is worth to
+            encode for sequences that have no seat yet, as far as the cache has room.
         on_open: called with a sequence whose prompt is open; takes note of the drafts at hand.
         on_admit: called with a sequence when it has got its blocks, before anything is drafted.
     """
@@ -52,6 +56,7 @@ class Scheduler:
         *,
         embedding_bytes: int,
         overhead_rows: float,
+        encodes_beside: bool = False,
         on_open: Callable[[Sequence], None] = lambda _: None,
         on_admit: Callable[[Sequence], None] = lambda _: None,
     ) -> None:
@@ -65,6 +70,7 @@ class Scheduler:
         """Images whose tokens were computed, or found computed already."""
         self._embedding_bytes = embedding_bytes
         self._overhead_rows = overhead_rows
+        self._encodes_beside = encodes_beside
         self._on_open = on_open
         self._on_admit = on_admit
         self._queues: dict[SequenceStatus, list[Sequence]] = {
@@ -104,9 +110,14 @@ class Scheduler:
         self._enqueue(sequence, self._status_of(sequence))
 
     def schedule(self) -> SchedulerOutput:
-        """Choose the next step. Only while there are sequences."""
+        """Choose the next step. Only while there are sequences.
+
+        Nothing is chosen where all that is left to do waits for images that are being encoded.
+        """
         assert len(self), "nothing to schedule"
         output = self._plan()
+        if output is None and self.embeddings.is_expecting:
+            return SchedulerOutput()
         if output is None:
             self._make_way()
             output = self._plan()
@@ -115,13 +126,20 @@ class Scheduler:
         return replace(output, transfers=self.swap.take()) if output.batch else output
 
     def encoded(self, jobs: Seq[EncodeJob], values: Seq[object]) -> None:
-        """Take in the results of an encoder batch, parallel to its jobs."""
+        """Take in the results of an encoder batch, parallel to its jobs.
+
+        Whoever asked for an image may be gone by now, and others may wait for it.
+        """
+        here = {sequence.request_id for sequence in self}
         for job, value in zip(jobs, values, strict=True):
             num_bytes = job.num_tokens * self._embedding_bytes
             self.embeddings.put(job.image.mm_hash, value, num_bytes, job.owners)
-        owners = {owner for job in jobs for owner in job.owners}
+            for owner in job.owners:
+                if owner not in here:
+                    self.embeddings.unpin(job.image.mm_hash, owner)
+        images = {job.image.mm_hash for job in jobs}
         for sequence in [*self._queues[SequenceStatus.ENCODING]]:
-            if sequence.request_id in owners:
+            if any(image.mm_hash in images for image in sequence.request.images):
                 self._place(sequence)
 
     def computed(
@@ -201,29 +219,14 @@ class Scheduler:
         encoding, prefilling, decoding = self._queues.values()
         if not encoding or (self._has_just_encoded and (prefilling or decoding)):
             return False
-        return len(prefilling) + len(decoding) < self.config.max_num_seqs
+        return self._encodes_beside or len(prefilling) + len(decoding) < self.config.max_num_seqs
 
     def _plan_encode(self) -> tuple[EncodeJob, ...]:
-        """Images for the oldest waiting sequences, each image once, within both budgets."""
-        owners: dict[bytes, list[str]] = {}
-        jobs: list[tuple[ImageInput, int]] = []
-        num_tokens = 0
-        for sequence, image, length in self._wanted_images():
-            if image.mm_hash in owners:
-                owners[image.mm_hash].append(sequence.request_id)
-                continue
-            if jobs and num_tokens + length > self.config.max_encoder_tokens:
-                break
-            planned = num_tokens * self._embedding_bytes
-            if not self.embeddings.has_room(length * self._embedding_bytes, planned=planned):
-                break
-            jobs.append((image, length))
-            owners[image.mm_hash] = [sequence.request_id]
-            num_tokens += length
-        self.embeddings.make_room(num_tokens * self._embedding_bytes)
-        return tuple(
-            EncodeJob(image, length, tuple(owners[image.mm_hash])) for image, length in jobs
-        )
+        """Images for the oldest waiting sequences; none while others are being encoded."""
+        if self.embeddings.is_expecting:
+            return ()
+        limit = self.config.max_encoder_tokens
+        return plan_encode(self._wanted_images(), self.embeddings, limit, self._embedding_bytes)
 
     def _wanted_images(self) -> Iterator[tuple[Sequence, ImageInput, int]]:
         """Images to encode for each waiting sequence in turn, with their tokens.

@@ -44,7 +44,10 @@ class ScheduledSequence:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step: images to encode, or a decoder batch; never both, never neither."""
+    """One step: images to encode, or a decoder batch, never both.
+
+    Neither, where everything waits for images that are being encoded.
+    """
 
     encode: tuple[EncodeJob, ...] = ()
     batch: tuple[ScheduledSequence, ...] = ()

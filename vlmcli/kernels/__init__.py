@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vlmcli.kernels.kv_store import KVStore
+    from vlmcli.kernels.segments import Ends, Segments
 
 _log = logging.getLogger(__name__)
 Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu"]
@@ -89,10 +90,15 @@ class Ops(Protocol):
         query: "Tensor",
         key: "Tensor",
         value: "Tensor",
-        cu_seqlens: "npt.NDArray[np.int32]",
+        cu_seqlens: "Ends",
         scale: float,
     ) -> "Tensor":
         """Bidirectional attention within each of several packed sequences."""
+
+    def make_segments(
+        self, num_rows: int, max_segments: int, head_dim: int, like: "Tensor"
+    ) -> "Segments | None":
+        """Room for the ends of packed sequences that a captured step reads when it runs."""
 
     def w8a8_linear(
         self, x: "Tensor", weight: "Tensor", scales: "Tensor", bias: "Tensor | None"

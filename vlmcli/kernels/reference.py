@@ -15,6 +15,7 @@ from vlmcli.kernels.reference_attention import paged_attention as paged_attentio
 from vlmcli.kernels.reference_attention import plan_decode as plan_decode
 from vlmcli.kernels.reference_attention import plan_paged as plan_paged
 from vlmcli.kernels.reference_attention import varlen_attention as varlen_attention
+from vlmcli.kernels.segments import make_segments as make_segments
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlmcli.kernels.kv_store import KVStore, gather_rows
+from vlmcli.kernels.segments import Ends, HostSegments
 
 Int32Array = npt.NDArray[np.int32]
 IntArray = npt.NDArray[Any]
@@ -160,7 +161,7 @@ def paged_attention(
 
 
 def varlen_attention(
-    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Int32Array, scale: float
+    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Ends, scale: float
 ) -> Tensor:
     """Bidirectional attention within each of several sequences that lie one behind the other.
 
@@ -170,12 +171,16 @@ def varlen_attention(
         query: [N, heads, d]; strided views will do, the last dimension dense.
         key: the same shape.
         value: the same shape.
-        cu_seqlens: [S + 1] cumulative lengths, the last is N; empty sequences are allowed.
+        cu_seqlens: [S + 1] cumulative lengths, the last is N, or room of `make_segments` that holds
+            them; empty sequences are allowed.
         scale: factor on the scores.
 
     Returns:
         [N, heads, d].
     """
+    if not isinstance(cu_seqlens, np.ndarray):
+        assert isinstance(cu_seqlens, HostSegments), "segments of other kernels"
+        cu_seqlens = cu_seqlens.ends
     lens = np.diff(cu_seqlens)
     firsts = np.flatnonzero(np.diff(lens, prepend=-1))
     outputs = []

@@ -13,6 +13,7 @@ from vlmcli.kernels.rms_norm import rms_norm as rms_norm
 from vlmcli.kernels.rotary import rotary_ as rotary_
 from vlmcli.kernels.silu_and_mul import silu_and_mul as silu_and_mul
 from vlmcli.kernels.store_kv import store_kv as store_kv
+from vlmcli.kernels.varlen_attention import make_segments as make_segments
 from vlmcli.kernels.varlen_attention import varlen_attention as varlen_attention
 from vlmcli.kernels.w8a8_linear import w8a8_linear as w8a8_linear
 

@@ -2,13 +2,13 @@
 
 For vision towers: one program takes a tile of query rows of one head of one sequence, an image or a
 window of it. Where tiles lie follows from `cu_seqlens` alone and is remembered for the last few, as
-all layers of a tower ask for the same one or two. Refuses heads above 256 elements.
+all layers of a tower ask for the same one or two; a captured step has a `TileTable` of its own, of
+fixed length, whose spare tiles do nothing. Refuses heads above 256 elements.
 """
 
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
@@ -24,6 +24,8 @@ from vlmcli.kernels.attention_tile import (
     tile_sides,
 )
 from vlmcli.kernels.launching import OPTIONS, is_interpreted, power_of_2, require, require_dense
+from vlmcli.kernels.segments import Ends, Int32Array, require_fit
+from vlmcli.kernels.upload import upload
 
 _OP = "varlen_attention"
 
@@ -80,8 +82,44 @@ def varlen_attention_kernel(
     tl.store(out + out_at, result, mask=mask)
 
 
+class TileTable:
+    """Room for the tiles of some sequences, read when the kernel runs.
+
+    Args:
+        num_rows: of all sequences together.
+        max_segments: sequences at most.
+        head_dim: of the attention that will read it.
+        like: any tensor of the dtype and device of its queries.
+    """
+
+    def __init__(self, num_rows: int, max_segments: int, head_dim: int, like: Tensor) -> None:
+        self.num_rows, self.max_segments = num_rows, max_segments
+        most_rows, _ = tile_sides(like.dtype, power_of_2(head_dim, MIN_DOT))
+        self.block_rows = min(most_rows, power_of_2(num_rows, MIN_DOT))
+        # Every sequence has at most one tile that is not full.
+        num_tiles = num_rows // self.block_rows + max_segments
+        self.tiles = torch.zeros(num_tiles, 3, dtype=torch.int32, device=like.device)
+
+    def write(self, cu_seqlens: Int32Array) -> None:
+        """Take over cumulative lengths; the other tiles become empty.
+
+        Raises:
+            ValueError: they do not end at the number of rows, or are too many.
+        """
+        require_fit(cu_seqlens, self.num_rows, self.max_segments)
+        table = np.zeros(self.tiles.shape, dtype=np.int32)
+        tiles = _tile_rows(cu_seqlens, self.block_rows)
+        table[: len(tiles)] = tiles
+        self.tiles.copy_(upload(table, self.tiles.device))
+
+
+def make_segments(num_rows: int, max_segments: int, head_dim: int, like: Tensor) -> TileTable:
+    """Room for ends of sequences; see `segments.make_segments`."""
+    return TileTable(num_rows, max_segments, head_dim, like)
+
+
 def varlen_attention(
-    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: npt.NDArray[np.int32], scale: float
+    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Ends, scale: float
 ) -> Tensor:
     """`reference.varlen_attention`: [N, heads, d] three times to a new [N, heads, d].
 
@@ -93,16 +131,20 @@ def varlen_attention(
     for name, tensor in (("key", key), ("value", value)):
         shapes = f"{name} is {list(tensor.shape)}, query {list(query.shape)}"
         require(tensor.shape == query.shape, _OP, shapes)
-    require(int(cu_seqlens[-1]) == rows, _OP, f"{rows} rows, cu_seqlens end at {cu_seqlens[-1]}")
+    end = int(cu_seqlens[-1]) if isinstance(cu_seqlens, np.ndarray) else _table(cu_seqlens).num_rows
+    require(end == rows, _OP, f"{rows} rows, cu_seqlens end at {end}")
     require_dense(_OP, query=query, key=key, value=value)
     out = torch.empty(rows, heads, dim, dtype=query.dtype, device=query.device)
     if out.numel() == 0:
         return out
-    longest = int(np.diff(cu_seqlens).max())
     block_dim = power_of_2(dim, MIN_DOT)
     most_rows, block_keys = tile_sides(query.dtype, block_dim)
-    block_rows = min(most_rows, power_of_2(longest, MIN_DOT))
-    tiles = _tiles(cu_seqlens.tobytes(), cu_seqlens.dtype, block_rows, query.device)
+    if isinstance(cu_seqlens, np.ndarray):
+        longest = int(np.diff(cu_seqlens).max())
+        block_rows = min(most_rows, power_of_2(longest, MIN_DOT))
+        tiles = _tiles(cu_seqlens.tobytes(), cu_seqlens.dtype, block_rows, query.device)
+    else:
+        tiles, block_rows = _table(cu_seqlens).tiles, _table(cu_seqlens).block_rows
     varlen_attention_kernel[(len(tiles), heads)](
         query,
         key,
@@ -129,11 +171,20 @@ def varlen_attention(
     return out
 
 
+def _table(ends: Ends) -> TileTable:
+    assert isinstance(ends, TileTable), "segments of other kernels"
+    return ends
+
+
 @lru_cache(maxsize=16)
 def _tiles(ends: bytes, dtype: np.dtype[np.int32], block: int, device: torch.device) -> Tensor:
-    """[tiles, 3] int32: first row of the tile, first row and end of its sequence."""
-    cu_seqlens = np.frombuffer(ends, dtype=dtype).astype(np.int64)
-    sequence, first = query_tiles(np.diff(cu_seqlens), block).T
-    starts = cu_seqlens[sequence]
-    tiles = np.stack((starts + first, starts, cu_seqlens[sequence + 1]), axis=1)
-    return torch.from_numpy(tiles.astype(np.int32)).to(device)
+    """`_tile_rows` on a device."""
+    return upload(_tile_rows(np.frombuffer(ends, dtype=dtype), block), device)
+
+
+def _tile_rows(cu_seqlens: Int32Array, block: int) -> Int32Array:
+    """[tiles, 3]: first row of the tile, first row and end of its sequence."""
+    ends = cu_seqlens.astype(np.int64)
+    sequence, first = query_tiles(np.diff(ends), block).T
+    starts = ends[sequence]
+    return np.stack((starts + first, starts, ends[sequence + 1]), axis=1).astype(np.int32)

@@ -10,7 +10,7 @@ from heapq import nlargest
 from vlmcli.memory import estimate
 from vlmcli.memory.demand import Job, measure_pages
 from vlmcli.memory.facts import ModelFacts
-from vlmcli.memory.graphs import graph_pool
+from vlmcli.memory.graphs import encoder_graph_tokens, graph_pool
 from vlmcli.memory.loads import Load, loads
 from vlmcli.memory.settings import (
     Budgets,
@@ -111,6 +111,7 @@ def budgets_for(job: Job, load: Load) -> Budgets:
         encoder_cache_bytes=pools.embeddings,
         swap_bytes=0 if facts is None else swap_bytes(job, pools.kv),
         graph_bytes=0 if facts is None else graph_pool(job, load.sequences),
+        encoder_graph_tokens=0 if facts is None else encoder_graph_tokens(job),
         max_num_seqs=load.sequences,
         max_num_batched_tokens=max(load.sequences, step),
         max_encoder_tokens=tokens * (load.sequences if by_lines else 1),

@@ -185,6 +185,8 @@ class Budgets:
     """Of main memory, for the KV of preempted sequences on another device."""
     graph_bytes: int
     """Of captured graphs; 0 where none are."""
+    encoder_graph_tokens: int
+    """Visual tokens of the largest of them that is for pictures; 0 where none is."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_encoder_tokens: int

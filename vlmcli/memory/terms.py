@@ -97,6 +97,7 @@ def host_bytes(job: Job, load: Load) -> int:
         "loading": loading,
         "swap": swap_bytes(job, pools_for(job, load).kv),
         "drafting": _drafting(job),
+        "pinned": _pinned(job, load),
         **_page_terms(job, load, drawn, job.demands),
     }
     return weigh.main_bytes + sum(_with_margin(job, terms).values())
@@ -221,7 +222,10 @@ def _with_margin(job: Job, terms: dict[str, int]) -> dict[str, int]:
 
 
 def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> int:
-    """The larger of encoder and decoder step, or of the copies made when a page is handed over."""
+    """The larger of encoder and decoder step, or of the copies made when a page is handed over.
+
+    A GPU encodes a page while it decodes others, so that both steps stand together there.
+    """
     if not read:
         return 0
     facts, settings = job.model, job.settings
@@ -243,9 +247,18 @@ def _activations(job: Job, load: Load, read: Sequence[Demand], dtype: str) -> in
         device=settings.device,
         coefficients=job.weigh,
     )
-    step = max(encoder, decoder)
+    is_beside = settings.device != "cpu" and len(job.demands) > 1
+    step = encoder + decoder if is_beside else max(encoder, decoder)
     step += estimate.heap_slack(settings.device, step, job.weigh)
     return max(step, _staging(job, read))
+
+
+def _pinned(job: Job, load: Load) -> int:
+    """Pixels of an encoder batch on their way to the device: torch pins powers of two."""
+    if not job.demands or job.model.foreign is not None:
+        return 0
+    patches = _encode_patches(job, load, job.demands)
+    return 1 << (patches * job.model.towers[0].patch_values - 1).bit_length()
 
 
 def _staging(job: Job, read: Sequence[Demand]) -> int:

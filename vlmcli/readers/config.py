@@ -22,6 +22,8 @@ def engine_config(
         kv_cache_bytes=budgets.kv_cache_bytes,
         swap_bytes=budgets.swap_bytes,
         graph_bytes=budgets.graph_bytes,
+        encoder_graph_tokens=budgets.encoder_graph_tokens,
+        grey_pictures=reads == "lines",
         encoder_cache_bytes=budgets.encoder_cache_bytes,
         vision_kv_bytes=budgets.vision_kv_bytes or None,
         vision_cache_bytes=budgets.vision_cache_bytes,

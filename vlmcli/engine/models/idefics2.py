@@ -33,7 +33,7 @@ from vlmcli.engine.models.parsing import (
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.resampler import Resampler
 from vlmcli.engine.models.siglip import SiglipTower
-from vlmcli.engine.models.vision import Grid
+from vlmcli.engine.models.tower_inputs import Grid
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 

@@ -28,8 +28,8 @@ from vlmcli.engine.models.parsing import (
 from vlmcli.engine.models.plain_text import is_tied, parse_plain_text
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
 from vlmcli.engine.models.tile_tower import TilePositions, TileTower, patch_order
+from vlmcli.engine.models.tower_inputs import Rope
 from vlmcli.engine.models.vision import (
-    Rope,
     VisionAttention,
     VisionBlock,
     VisionMLP,
@@ -39,6 +39,7 @@ from vlmcli.engine.preprocess import resize
 from vlmcli.engine.views import Part, View, square_tiles
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
+from vlmcli.kernels.segments import Ends
 
 CHAT = (
     "<|im_start|>user\n",
@@ -126,13 +127,13 @@ class InternVitAttention(VisionAttention):
             self.q_norm = VisionRMSNorm(config.hidden_size, _QK_NORM_EPS, ops)
             self.k_norm = VisionRMSNorm(config.hidden_size, _QK_NORM_EPS, ops)
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         query, key, value = self.qkv(x).chunk(3, dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         query, key, value = (x.unflatten(1, (self.num_heads, -1)) for x in (query, key, value))
-        return self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale).flatten(1)
+        return self.ops.varlen_attention(query, key, value, ends, self.scale).flatten(1)
 
 
 class InternVitBlock(VisionBlock):
@@ -144,9 +145,9 @@ class InternVitBlock(VisionBlock):
         self.mlp = VisionMLP(config)
         self.scale = LayerScale(config.hidden_size)
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to [N, hidden], in place."""
-        attended = self.attn.proj(self.attn(self.norm1(x), rope, cu_seqlens))
+        attended = self.attn.proj(self.attn(self.norm1(x), rope, ends))
         x.addcmul_(attended, self.scale.lambda_1)
         return x.addcmul_(self.mlp(self.norm2(x)), self.scale.lambda_2)
 

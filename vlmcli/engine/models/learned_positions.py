@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vlmcli.engine.layers import Layer, parameter
+from vlmcli.kernels.upload import upload
 
 
 class LearnedPositions(Layer):
@@ -22,10 +23,14 @@ class LearnedPositions(Layer):
         self.side, self.centred = side, centred
         self.weight = parameter(side * side, hidden_size)
 
-    def forward(
+    def prepare(
         self, places: npt.NDArray[np.int32], grids: Sequence[tuple[int, int, int]]
-    ) -> Tensor:
-        """[N, hidden] for N patches at [N, 2] rows and columns of images with these grids."""
+    ) -> tuple[Tensor, Tensor]:
+        """Between which vectors N patches at [N, 2] rows and columns of images lie.
+
+        Returns:
+            [N, 4] int64 of the four around each, and [N, 4] float32 of their shares.
+        """
         counts = [int(np.prod(grid)) for grid in grids]
         sizes = np.repeat(np.array(grids)[:, 1:], counts, axis=0)
         if self.centred:
@@ -36,12 +41,17 @@ class LearnedPositions(Layer):
         low = np.floor(where).astype(np.int64)
         high = np.minimum(low + 1, self.side - 1)
         share = (where - low).astype(np.float32)
-        total = torch.zeros(len(places), self.weight.shape[1], device=self.weight.device)
-        for row, of_row in ((low[:, 0], 1 - share[:, 0]), (high[:, 0], share[:, 0])):
-            for column, of_column in ((low[:, 1], 1 - share[:, 1]), (high[:, 1], share[:, 1])):
-                vectors = self.weight.index_select(0, self._to(row * self.side + column))
-                total.addcmul_(vectors.float(), self._to(of_row * of_column).unsqueeze(1))
-        return total.to(self.weight.dtype)
+        rows = ((low[:, 0], 1 - share[:, 0]), (high[:, 0], share[:, 0]))
+        columns = ((low[:, 1], 1 - share[:, 1]), (high[:, 1], share[:, 1]))
+        corners = [(row, column) for row in rows for column in columns]
+        vectors = np.stack([row * self.side + column for (row, _), (column, _) in corners], 1)
+        shares = np.stack([of_row * of_column for (_, of_row), (_, of_column) in corners], 1)
+        return upload(vectors, self.weight.device), upload(shares, self.weight.device)
 
-    def _to(self, array: npt.NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(array).to(self.weight.device)
+    def forward(self, vectors: Tensor, shares: Tensor) -> Tensor:
+        """[N, hidden] of patches for which `prepare` said this."""
+        total = torch.zeros(len(vectors), self.weight.shape[1], device=self.weight.device)
+        for i in range(vectors.shape[1]):
+            picked = self.weight.index_select(0, vectors[:, i])
+            total.addcmul_(picked.float(), shares[:, i : i + 1])
+        return total.to(self.weight.dtype)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from vlmcli.engine.config import (
@@ -31,8 +30,8 @@ from vlmcli.engine.models.parsing import (
     stored_dtype,
 )
 from vlmcli.engine.models.qwen2_vl import Qwen2VL
+from vlmcli.engine.models.tower_inputs import Grid, TowerInputs
 from vlmcli.engine.models.vision import (
-    Grid,
     PatchEmbed,
     VisionBlock,
     VisionRMSNorm,
@@ -42,6 +41,7 @@ from vlmcli.engine.models.vision import (
 )
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
+from vlmcli.kernels.upload import upload
 
 CHAT = (
     "<|im_start|>system<|im_end|>\n<|im_start|>user\n",
@@ -66,7 +66,6 @@ class Projector(nn.Module):
 
     def __init__(self, config: VisionConfig, norm_eps: float, ops: Ops) -> None:
         super().__init__()
-        self.merge_size = config.merge_size
         self.norm = VisionRMSNorm(config.hidden_size, norm_eps, ops)
         width = config.hidden_size
         merging = MergingLayer(width, width, config.merge_size)
@@ -74,9 +73,8 @@ class Projector(nn.Module):
         self.linear_1 = Linear(config.hidden_size, config.out_hidden_size, bias=False)
         self.linear_2 = Linear(config.out_hidden_size, config.out_hidden_size, bias=False)
 
-    def forward(self, x: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """[N, hidden] of images with these grids to [tokens, out_hidden]."""
-        cells = torch.from_numpy(cell_members(grids, self.merge_size)).to(x.device)
+    def forward(self, x: Tensor, cells: Tensor) -> Tensor:
+        """[N, hidden] and [tokens, merge_size²] patches of each token to [tokens, out_hidden]."""
         merged = self.norm(x).index_select(0, cells.view(-1)).view(len(cells), -1)
         merged = self.patch_merger["merging_layer"](merged)
         tokens: Tensor = self.linear_2(self.linear_1.activated(merged, "gelu"))
@@ -89,6 +87,7 @@ class PixtralTower(nn.Module):
     def __init__(self, config: ModelConfig, ops: Ops, *, adjacent: bool) -> None:
         super().__init__()
         vision = config.vision
+        self.merge_size = vision.merge_size
         self.patch_embed = PatchEmbed(vision, config.processor)
         self.ln_pre = VisionRMSNorm(vision.hidden_size, vision.norm_eps, ops)
         self.rotary = VisionRotary(vision)
@@ -99,13 +98,24 @@ class PixtralTower(nn.Module):
 
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """[N, channels · size²] uint8 of images with the given grids to [tokens, out_hidden]."""
-        x = self.ln_pre(self.patch_embed(patches))
+        return self.run(patches, self.prepare(grids))
+
+    def prepare(self, grids: Sequence[Grid]) -> TowerInputs:
+        """Positions, and the patches of each token, of images with these grids."""
+        weight = self.patch_embed.colour
         places = np.concatenate([patch_places(grid, 1) for grid in grids])
-        rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
-        cu_seqlens = frame_ends(grids)
+        return TowerInputs(
+            ends=frame_ends(grids),
+            rope=self.rotary(upload(places, weight.device), weight.dtype),
+            cells=upload(cell_members(grids, self.merge_size), weight.device),
+        )
+
+    def run(self, patches: Tensor, inputs: TowerInputs) -> Tensor:
+        """[N, channels · size²] uint8 of images that `inputs` describe to [tokens, out_hidden]."""
+        x = self.ln_pre(self.patch_embed(patches))
         for block in self.blocks:
-            x = block(x, rope, cu_seqlens)
-        tokens: Tensor = self.merger(x, grids)
+            x = block(x, inputs.rope, inputs.ends)
+        tokens: Tensor = self.merger(x, inputs.cells)
         return tokens
 
 

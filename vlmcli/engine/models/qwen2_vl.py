@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -37,8 +36,8 @@ from vlmcli.engine.models.parsing import (
     stored_dtype,
     tower_fields,
 )
+from vlmcli.engine.models.tower_inputs import Grid, TowerInputs
 from vlmcli.engine.models.vision import (
-    Grid,
     PatchEmbed,
     VisionBlock,
     VisionRotary,
@@ -50,6 +49,7 @@ from vlmcli.engine.models.windows import window_order
 from vlmcli.errors import ModelError
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
+from vlmcli.kernels.upload import upload
 
 CHAT = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -89,6 +89,7 @@ class VisionTower(nn.Module):
         super().__init__()
         self.config, self.merge_size = config, config.merge_size
         self.patch_embed = PatchEmbed(config, processor)
+        self.patch_norm = vision_norm(config, ops) if config.has_patch_norm else None
         self.rotary = VisionRotary(config)
         self.blocks = nn.ModuleList(
             VisionBlock(config, ops, adjacent=adjacent) for _ in range(config.num_layers)
@@ -112,44 +113,49 @@ class VisionTower(nn.Module):
 
     def forward(self, patches: Tensor, grids: Sequence[Grid]) -> Tensor:
         """[N, channels · size²] uint8 of images with the given grids to [tokens, embedding]."""
-        x = self.patch_embed(patches)
+        return self.run(patches, self.prepare(grids))
+
+    def prepare(self, grids: Sequence[Grid]) -> TowerInputs:
+        """Positions, and who attends to whom, of images with these grids."""
+        weight = self.patch_embed.colour
         places = np.concatenate([patch_places(grid, self.merge_size) for grid in grids])
-        if self.pos_embed is not None:
-            x.add_(self.pos_embed(places, grids))
-        rope = self.rotary(torch.from_numpy(places).to(x.device), x.dtype)
-        cu_seqlens = frame_ends(grids)
-        if self.config.window_cells:
-            return self._forward_windows(x, rope, grids, cu_seqlens)
+        corners = None if self.pos_embed is None else self.pos_embed.prepare(places, grids)
+        cos, sin = self.rotary(upload(places, weight.device), weight.dtype)
+        ends = frame_ends(grids)
+        if not self.config.window_cells:
+            return TowerInputs(ends=ends, rope=(cos, sin), corners=corners)
+        order, windows = window_order(grids, self.merge_size, self.config.window_cells)
+        cells = upload(order, weight.device)
+        rope = _by_cell(cos, cells), _by_cell(sin, cells)
+        return TowerInputs(ends=ends, rope=rope, corners=corners, cells=cells, windows=windows)
+
+    def run(self, patches: Tensor, inputs: TowerInputs) -> Tensor:
+        """[N, channels · size²] uint8 of images that `inputs` describe to [tokens, embedding]."""
+        x = self.patch_embed(patches)
+        if self.patch_norm is not None:
+            x = self.patch_norm(x)
+        if self.pos_embed is not None and inputs.corners is not None:
+            x.add_(self.pos_embed(*inputs.corners))
+        if inputs.cells is not None:
+            x = _by_cell(x, inputs.cells)
         taps = iter(self.deepstack_merger_list)
         features = []
         for i, block in enumerate(self.blocks):
-            x = block(x, rope, cu_seqlens)
+            is_full = inputs.windows is None or i in self.config.full_attention_layers
+            x = block(x, inputs.rope, inputs.ends if is_full else inputs.windows)
             if i in self.config.deepstack_layers:
                 features.append(next(taps)(x))
         if self.post_norm is not None:
             x = self.post_norm(x)
         tokens: Tensor = self.merger(x)
+        if inputs.cells is not None:
+            tokens = torch.empty_like(tokens).index_copy_(0, inputs.cells, tokens)
         return torch.cat((tokens, *features), dim=1) if features else tokens
 
-    def _forward_windows(
-        self,
-        x: Tensor,
-        rope: tuple[Tensor, Tensor],
-        grids: Sequence[Grid],
-        cu_seqlens: npt.NDArray[np.int32],
-    ) -> Tensor:
-        """Most layers attend within windows: cells are put in their order, tokens back again."""
-        order, windows = window_order(grids, self.merge_size, self.config.window_cells)
-        cells = torch.from_numpy(order).to(x.device)
-        x, cos, sin = (
-            values.view(len(order), -1).index_select(0, cells).view(values.shape)
-            for values in (x, *rope)
-        )
-        for i, block in enumerate(self.blocks):
-            is_full = i in self.config.full_attention_layers
-            x = block(x, (cos, sin), cu_seqlens if is_full else windows)
-        tokens: Tensor = self.merger(x)
-        return torch.empty_like(tokens).index_copy_(0, cells, tokens)
+
+def _by_cell(rows: Tensor, cells: Tensor) -> Tensor:
+    """[N, width] of patches, cells brought into another order."""
+    return rows.view(len(cells), -1).index_select(0, cells).view(rows.shape)
 
 
 class Qwen2VL(nn.Module):

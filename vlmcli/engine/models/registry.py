@@ -90,6 +90,7 @@ class Family:
 
 
 _MODULES = {
+    "dots_ocr": ("dots_ocr", "DotsOcr", "dots.ocr"),
     "idefics3": ("idefics3", "Idefics3", "Idefics3, Granite-Docling-258M, SmolDocling"),
     "internvl": ("internvl", "InternVL", "InternVL3, InternVL3.5 (-hf)"),
     "llava_onevision": ("llava_onevision", "LlavaOneVision", "LLaVA-OneVision"),

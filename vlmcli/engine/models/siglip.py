@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from vlmcli.engine.config import ProcessorConfig, VisionConfig
 from vlmcli.engine.layers import Layer, parameter
 from vlmcli.engine.models.names import Rules, rules
-from vlmcli.engine.models.vision import Grid, PatchEmbed, VisionBlock, frame_ends, vision_norm
+from vlmcli.engine.models.tower_inputs import Grid
+from vlmcli.engine.models.vision import PatchEmbed, VisionBlock, frame_ends, vision_norm
 from vlmcli.kernels import Ops
 
 NAMES: Rules = rules(

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from vlmcli.engine.config import ModelConfig
 from vlmcli.engine.layers import Layer, LayerNorm, WeightSlot, copy_slot, parameter
-from vlmcli.engine.models.vision import Grid, PatchEmbed, VisionBlock, patch_places
+from vlmcli.engine.models.tower_inputs import Grid, TowerInputs
+from vlmcli.engine.models.vision import PatchEmbed, VisionBlock, patch_places
 from vlmcli.kernels import Ops
 
 
@@ -90,17 +91,25 @@ class TileTower(nn.Module):
 
         `grids` say nothing new here: an image is one tile, or several, one below the other.
         """
+        return self.run(patches, self.prepare(grids))
+
+    def prepare(self, grids: Sequence[Grid]) -> TowerInputs:
+        """Tiles attend within themselves; positions are the same in each."""
+        num_tiles, rest = divmod(sum(t * h * w for t, h, w in grids), self.num_patches)
+        assert rest == 0, "tiles are whole"
+        num_rows = self.num_patches + self.pos_embed.num_extra
+        return TowerInputs(ends=np.arange(num_tiles + 1, dtype=np.int32) * np.int32(num_rows))
+
+    def run(self, patches: Tensor, inputs: TowerInputs) -> Tensor:
+        """[tiles · side², channels · size²] uint8 to [tokens, out_hidden]."""
         num_tiles, num_extra = len(patches) // self.num_patches, self.pos_embed.num_extra
-        assert num_tiles * self.num_patches == sum(t * h * w for t, h, w in grids) == len(patches)
         x = self.patch_embed(patches).view(num_tiles, self.num_patches, -1)
         x = self.pos_embed(x).flatten(0, 1)
-        num_rows = self.num_patches + num_extra
-        cu_seqlens = np.arange(num_tiles + 1, dtype=np.int32) * np.int32(num_rows)
         for block in self.blocks:
-            x = block(x, None, cu_seqlens)
+            x = block(x, None, inputs.ends)
         if self.post_norm is not None:
             x = self.post_norm(x)
         if num_extra:
-            x = x.view(num_tiles, num_rows, -1)[:, num_extra:].reshape(len(patches), -1)
+            x = x.view(num_tiles, -1, x.shape[1])[:, num_extra:].reshape(len(patches), -1)
         tokens: Tensor = self.merger(x)
         return tokens

@@ -27,10 +27,10 @@ from vlmcli.engine.layers import (
     parameter,
     rotary_order,
 )
+from vlmcli.engine.models.tower_inputs import Grid, Rope
 from vlmcli.kernels import Ops
 from vlmcli.kernels.linear import linear
-
-Grid = tuple[int, int, int]
+from vlmcli.kernels.segments import Ends
 
 
 class PatchEmbed(Layer):
@@ -53,6 +53,8 @@ class PatchEmbed(Layer):
             torch.tensor(x, dtype=torch.float32, device="cpu").repeat_interleave(size * size)
             for x in (processor.image_mean, processor.image_std)
         )
+        self.divisor: Tensor | None
+        self.register_buffer("divisor", exact_divisor(self.rescale), persistent=False)
         self.mean = nn.Buffer(mean, persistent=False)
         self.std = nn.Buffer(std, persistent=False)
 
@@ -73,8 +75,15 @@ class PatchEmbed(Layer):
             centred = patches.to(torch.float32).mul_(self.rescale).sub_(0.5)
             bias = self.grey_bias if self.bias is None else self.grey_bias + self.bias
             return linear(centred.to(dtype), self.grey, bias)
-        pixels = patches.to(torch.float32).mul_(self.rescale).sub_(self.mean).div_(self.std)
-        return linear(pixels.to(dtype), self.colour, self.bias)
+        return linear(self.normalised(patches).to(dtype), self.colour, self.bias)
+
+    def normalised(self, patches: Tensor) -> Tensor:
+        """[N, channels · size²] uint8 to float32, bit by bit what `preprocess.normalise` gives."""
+        if self.divisor is None:
+            scaled = patches.to(torch.float64).mul_(self.rescale).to(torch.float32)
+        else:
+            scaled = patches.to(torch.float32).div_(self.divisor)
+        return scaled.sub_(self.mean).div_(self.std)
 
     def _fill(self, kernel: Tensor) -> None:
         frames = kernel.float().sum(dim=2) if kernel.ndim == 5 else kernel.float()
@@ -86,8 +95,16 @@ class PatchEmbed(Layer):
         self.grey_bias.copy_((frames * ((0.5 - mean) / std)).sum(dim=(1, 2, 3)))
 
 
-Rope = tuple[Tensor, Tensor] | None
-"""Cosines and sines of rotary positions; None for a tower without."""
+def exact_divisor(rescale: float) -> Tensor | None:
+    """A float32 that bytes are divided by to get `float32(float64(byte) · rescale)`; None if none.
+
+    A product with `float32(rescale)` is another number for half of all bytes, and float64 takes
+    twice the memory.
+    """
+    levels = torch.arange(256, dtype=torch.float64, device="cpu")
+    divisor = torch.tensor(1.0 / rescale, dtype=torch.float32, device="cpu")
+    is_exact = torch.equal(levels.float() / divisor, (levels * rescale).float())
+    return divisor if is_exact else None
 
 
 class VisionAttention(nn.Module):
@@ -119,7 +136,7 @@ class VisionAttention(nn.Module):
             self.q_norm = HeadNorm(config.head_dim, config.norm_eps, order)
             self.k_norm = HeadNorm(config.head_dim, config.norm_eps, order)
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to head outputs [N, hidden]; the caller applies proj."""
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         query, key, value = qkv.chunk(3, dim=1)
@@ -128,7 +145,7 @@ class VisionAttention(nn.Module):
                 heads.copy_(self.ops.rms_norm(heads, norm.weight, norm.eps))
         if rope is not None:
             self.ops.rotary_(qkv[:, : 2 * self.num_heads], *rope, adjacent=self.adjacent)
-        out = self.ops.varlen_attention(query, key, value, cu_seqlens, self.scale)
+        out = self.ops.varlen_attention(query, key, value, ends, self.scale)
         return out.flatten(1)
 
 
@@ -194,9 +211,9 @@ class VisionBlock(nn.Module):
             else VisionMLP(config)
         )
 
-    def forward(self, x: Tensor, rope: Rope, cu_seqlens: npt.NDArray[np.int32]) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, ends: Ends) -> Tensor:
         """[N, hidden] to [N, hidden], in place; without `rope` no head turns."""
-        x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, cu_seqlens))
+        x = self.attn.proj.add_to(x, self.attn(self.norm1(x), rope, ends))
         return self.mlp.add_to(x, self.norm2(x))
 
 
