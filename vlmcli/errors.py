@@ -60,6 +60,18 @@ class UsageError(VlmcliError):
     code = "usage"
 
 
+class MissingExtraError(UsageError):
+    """What was asked for needs libraries that are not installed.
+
+    Args:
+        message: what needs them.
+        extra: the name under which vlmcli installs them.
+    """
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message, remedy=f"pip install 'vlmcli[{extra}]'")
+
+
 class InputError(VlmcliError):
     """An input is missing, empty, damaged, not a document, or has no pages.
 
