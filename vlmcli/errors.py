@@ -47,6 +47,10 @@ class VlmcliError(Exception):
         return f"{self.message} ({self.remedy})" if self.remedy else self.message
 
 
+class ReaderGoneError(Exception):
+    """Whoever read our stream has stopped reading, as `head` does. The job ends quietly."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what a library's error says; its type where it says nothing."""
     lines = (line.strip() for line in str(error).splitlines())
