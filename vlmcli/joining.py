@@ -9,7 +9,7 @@ from vlmcli.reading import CropText
 from vlmcli.results import Line
 
 _LEAST_CONFIDENCE = 0.65
-"""Mean over a page's characters, below which what was read is rubbish. Of 140 pages (the public set,
+"""Mean over a page's characters, below which what was read is rubbish. Of 140 pages (public set,
 samples and test data, some made worse on purpose) those with less than a fifth of their characters
 wrong have 0.82 and more; photographs and drawings without text, scripts that the model does not
 know, and pages blurred beyond reading have 0.57 and less."""
