@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vlmcli.documents.prepared import PreparedPage
-from vlmcli.joining import join_crops
+from vlmcli.joining import doubts, join_crops
 from vlmcli.reading import PageReading
 from vlmcli.results import ErrorInfo, Line, PageAnswer, PageRecord, Seconds, Status
 
@@ -103,8 +103,10 @@ def read_record(
     is_empty = reading.status in ("error", "timeout")
     lines: tuple[Line, ...] = () if is_empty else reading.lines
     text = reading.text
+    doubtful: tuple[str, ...] = ()
     if crops and not is_empty:
         lines, text = join_crops(crops, reading.crops)
+        doubtful = doubts(lines)
     return PageRecord(
         document=identity.document,
         page=identity.page,
@@ -117,7 +119,7 @@ def read_record(
         height=page.height,
         dpi=page.dpi,
         downscaled=page.downscaled,
-        suspect=(*page.suspect, *reading.suspect, *layer_suspects(page, text)),
+        suspect=(*page.suspect, *reading.suspect, *doubtful, *layer_suspects(page, text)),
         lines=lines,
         answers=reading.answers,
         data=reading.data,

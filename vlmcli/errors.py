@@ -47,6 +47,10 @@ class VlmcliError(Exception):
         return f"{self.message} ({self.remedy})" if self.remedy else self.message
 
 
+class ReaderGoneError(Exception):
+    """Whoever read our stream has stopped reading, as `head` does. The job ends quietly."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what a library's error says; its type where it says nothing."""
     lines = (line.strip() for line in str(error).splitlines())
@@ -58,6 +62,18 @@ class UsageError(VlmcliError):
 
     exit_code = ExitCode.USAGE
     code = "usage"
+
+
+class MissingExtraError(UsageError):
+    """What was asked for needs libraries that are not installed.
+
+    Args:
+        message: what needs them.
+        extra: the name under which vlmcli installs them.
+    """
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message, remedy=f"pip install 'vlmcli[{extra}]'")
 
 
 class InputError(VlmcliError):

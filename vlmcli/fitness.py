@@ -59,8 +59,8 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
 
     Raises:
         UsageError: there is one.
-        ModelError: the reader that is to draft is not installed; or answers have to be data, and
-            the model cannot be asked anything.
+        MissingExtraError: the reader that is to draft is not installed.
+        ModelError: answers have to be data, and the model cannot be asked anything.
     """
     is_asked = checkpoint.reads == "page" and checkpoint.model_type != RAPIDOCR
     if options.task != "text" and not is_asked:

@@ -60,6 +60,8 @@ class OcrOptions:
     output: str | None = None
     """A file, a directory (exists, or ends with a slash), or None for stdout."""
     formats: tuple[Format, ...] = ("text",)
+    pdfa: bool = False
+    """Whether searchable PDFs are PDF/A."""
     model: str = DEFAULT_MODEL
     engine: EngineName = "native"
     """What runs a checkpoint: our own engine, or transformers, which knows more families."""

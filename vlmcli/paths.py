@@ -1,11 +1,28 @@
-"""What lies at a name that somebody gave: nothing, where the system refuses even to look.
+"""Names and what lies at them: nothing, where the system refuses even to look.
 
 `pathlib` answers False for names at which nothing is, and raises for those that are too long to be
 any file's and for those in folders that this user may not enter. Opens nothing.
 """
 
+import os
 import stat
 from pathlib import Path
+
+
+def name_of(path: Path | str) -> str:
+    """A path as records have it: its bytes as UTF-8, those that are none as lone surrogates.
+
+    PEP 383's way, whatever the system's encoding is; `path_of` finds the way back.
+    """
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def path_of(name: str) -> Path:
+    """The path that a record's name stands for; one where nothing is, where it stands for none."""
+    try:
+        return Path(os.fsdecode(name.encode("utf-8", "surrogateescape")))
+    except UnicodeEncodeError:
+        return Path(name)
 
 
 def mode_of(path: Path) -> int:

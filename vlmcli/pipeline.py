@@ -18,7 +18,7 @@ from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
-from vlmcli.errors import ExitCode, InputError, UsageError
+from vlmcli.errors import ExitCode, InputError, OutputError, UsageError
 from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
@@ -108,6 +108,8 @@ def run_ocr(
             first = listing.peek(2 if is_stream(options) else None)
             if "pdf" in options.formats:
                 _refuse_videos(first)
+            if options.pdfa:
+                _require_archivable(first, reporter)
             named = [(source.name, source.path) for source in first]
             plan = plan_outputs(options, named)
             with _journal(plan, options, named, model) as journal:
@@ -133,6 +135,33 @@ def _refuse_videos(sources: list[Source]) -> None:
                     f"{source.name} is a video, which has no PDF form",
                     remedy="choose another format with -f",
                 )
+
+
+def _require_archivable(sources: list[Source], reporter: Reporter) -> None:
+    """Refuse to make PDF/A of a PDF that cannot become that, before pages are read in vain.
+
+    Raises:
+        OutputError: one of the documents cannot; notes name the others.
+        MissingExtraError: what checks that is not installed.
+    """
+    from vlmcli.outputs.archival import require_archivable, require_extra
+
+    require_extra()
+    refused: list[OutputError] = []
+    for source in sources:
+        with contextlib.suppress(OSError, ValueError):
+            if kind_of(source.path) != "pdf":
+                continue
+        try:
+            for sentence in require_archivable(source):
+                reporter.warning(f"{source.name}: {sentence}")
+        except OutputError as error:
+            refused.append(error)
+    if refused:
+        first, *others = refused
+        for other in others:
+            first.add_note(f"vlmcli: {other.message}")
+        raise first
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from vlmcli.errors import ModelError
+from vlmcli.errors import MissingExtraError, ModelError
 
 RAPIDOCR = "rapidocr"
 """What `--model` calls it."""
@@ -85,14 +85,16 @@ def find_rapidocr() -> RapidOcrFiles:
     """The installed RapidOCR.
 
     Raises:
-        ModelError: it is not installed, or comes without its models.
+        MissingExtraError: it is not installed.
+        ModelError: it comes without its models.
     """
-    remedy = "pip install 'vlmcli[rapidocr]'"
     if any(util.find_spec(name) is None for name in ("rapidocr", "onnxruntime")):
-        raise ModelError("RapidOCR is not installed", remedy=remedy)
+        raise MissingExtraError("RapidOCR is not installed", "rapidocr")
     shipped = sorted(Path(str(file.locate())) for file in metadata.files("rapidocr") or ())
     found = [next((path for path in shipped if path.match(name)), None) for name in _MODELS]
     detector, recogniser = found
     if detector is None or recogniser is None:
-        raise ModelError("the installed RapidOCR has no models", remedy=remedy)
+        raise ModelError(
+            "the installed RapidOCR has no models", remedy="pip install 'vlmcli[rapidocr]'"
+        )
     return RapidOcrFiles(detector=detector, recogniser=recogniser)

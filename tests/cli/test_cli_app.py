@@ -1,12 +1,16 @@
 """The root of the command line: help, version and completion, without a heavy import."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
+import typer
 
 from vlmcli import __version__
+from vlmcli.cli.app import app
 from vlmcli.errors import ExitCode
 from vlmcli.options import Format
 
@@ -42,6 +46,65 @@ def test_what_needs_no_model_imports_nothing_heavy(cli, args, code):
         command, cwd=cli.folder, env=cli.environment(), capture_output=True, text=True, check=False
     )
     assert done.stderr.splitlines()[-1] == str(code)
+
+
+OWN_OF_HELP = {
+    *("", ".version", ".errors", ".__main__"),
+    *(".cli", ".cli.app", ".cli.commands", ".cli.console", ".cli.lean_help", ".cli.signals"),
+}
+LOADED = """
+import sys
+sys.argv = ["vlmcli", *sys.argv[1:]]
+from vlmcli.__main__ import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_imports_no_command(cli):
+    """Half of its time was the import of every command, a quarter that of a Markdown parser."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "--help"],
+        cwd=cli.folder, env=cli.environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = set(done.stderr.split())
+    own = {name.removeprefix("vlmcli") for name in loaded if name.split(".")[0] == "vlmcli"}
+    assert own == OWN_OF_HELP
+    assert not loaded & {"markdown_it", "pygments", "rich.markdown", "rich.traceback", "attr"}
+
+
+def test_a_list_of_commands_says_what_they_say():
+    group = typer.main.get_group(app)
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command.name == name
+        assert command is not group.commands[name], "a list loads nothing"
+        assert group.commands[name].get_short_help_str() == command.get_short_help_str()
+        assert group.commands[name].help == command.help.partition("\n")[0]
+        assert not (command.hidden or command.deprecated)
+
+
+@pytest.mark.parametrize(
+    "line", ["--help", "--version", "", "ocr --help", "models list", "ocr --print-recipe"]
+)
+def test_a_reader_that_has_gone_is_no_error(cli, line):
+    """`vlmcli --help | head -1` ended with 1, `vlmcli models list | head -1` as a bug."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = cli(*line.split(), capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_an_output_that_cannot_be_written(cli):
+    with Path("/dev/full").open("wb") as full:
+        done = cli("--help", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == ExitCode.OUTPUT
+    assert done.stderr == b"vlmcli: error: cannot write standard output: No space left on device\n"
 
 
 def test_version(cli):

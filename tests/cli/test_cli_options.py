@@ -47,6 +47,7 @@ EVERYTHING = {
     "--threads 1": ("threads", 1),
     "--ray head:6379": ("ray", "head:6379"),
     "--ray-workers 5": ("ray_workers", 5),
+    "--pdfa": ("pdfa", True),
     "--resume": ("resume", True),
     "--no-cache": ("cache", False),
     "--overwrite": ("overwrite", True),
@@ -63,6 +64,7 @@ EVERYTHING = {
 NOT_ASK = {
     *("--format markdown -f jsonl", "--text-layer only", "--reuse exact", "--task markdown"),
     "--server-prompt Read!",
+    "--pdfa",
 }
 """Options of `ocr` that make no sense for questions."""
 ASKED = {"text_layer": "ignore", "reuse": "exact"}

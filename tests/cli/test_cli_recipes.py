@@ -121,6 +121,7 @@ EVERY_VARIABLE = {
     "VLMCLI_RETRIES": ("0", "retries", 0),
     "VLMCLI_JOBS": ("3", "jobs", 3),
     "VLMCLI_THREADS": ("1", "threads", 1),
+    "VLMCLI_PDFA": ("1", "pdfa", True),
     "VLMCLI_RESUME": ("true", "resume", True),
     "VLMCLI_CACHE": ("0", "cache", False),
     "VLMCLI_OVERWRITE": ("yes", "overwrite", True),

@@ -14,11 +14,11 @@ import pytest
 from command_line import ROOT, Cli, blocks
 
 DOCS = ROOT / "docs"
-
+PAGES = ("index.md", "pipelines.md", "quantisation.md", "searchable-pdf.md")
 
 RUNNABLE = [
     pytest.param(page.name, block, id=f"{page.stem}-{number}")
-    for page in (DOCS / "index.md", DOCS / "pipelines.md", DOCS / "quantisation.md")
+    for page in map(DOCS.joinpath, PAGES)
     for number, block in enumerate(blocks(page.read_text(encoding="utf-8")))
 ]
 

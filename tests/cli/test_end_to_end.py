@@ -12,9 +12,11 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import ROOT, RealCli, read_records, without_history, without_seconds
 from jsonschema import Draft202012Validator
+from PIL import Image, ImageDraw
 from real_documents import LINES, write_frames, write_pages, write_text_pdf
 
 SCHEMA = json.loads((ROOT / "docs/record.schema.json").read_text())
@@ -223,3 +225,21 @@ def test_selected_pages_and_one_file_for_all(job):
     ]
     markdown = (job.folder / "two.md").read_text()
     assert markdown.index(names[0]) < markdown.index("Second page") < markdown.index(names[1])
+
+
+@pytest.mark.slow
+def test_a_drawing_without_text_is_doubted_and_a_scan_is_not(real, tmp_path):
+    """Strokes that the line finder takes for writing: the model makes something of them."""
+    rng = np.random.default_rng(1)
+    drawing = Image.new("L", (900, 900), 200)
+    draw = ImageDraw.Draw(drawing)
+    for x, y, dx, dy, grey in rng.integers(
+        (0, 0, -40, -40, 0), (900, 900, 40, 40, 255), (2500, 5)
+    ).tolist():
+        draw.line((x, y, x + dx, y + dy), fill=grey, width=3)
+    drawing.save(tmp_path / "drawing.png")
+    scan, drawing_read = real.records(
+        str(ROOT / "samples" / "scan.pdf"), "drawing.png", "--text-layer", "ignore"
+    )
+    assert scan["suspect"] == []
+    assert drawing_read["text"] and "low-confidence" in drawing_read["suspect"]

@@ -35,7 +35,7 @@ FAKE = json.loads(os.environ.get("FAKE", "{}"))
 def compute(name: str, number: int, num_pages: int) -> PageRecord:
     """One page, with all the misbehaviour."""
     if FAKE.get("log"):
-        with Path(FAKE["log"]).open("a") as log:
+        with Path(FAKE["log"]).open("a", errors="surrogateescape") as log:
             log.write(f"{name} {number}\n")
     if FAKE.get("pollute"):
         print("print was here")

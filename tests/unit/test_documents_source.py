@@ -14,6 +14,7 @@ from PIL import Image
 
 from vlmcli.documents.source import Source, iter_sources, open_document
 from vlmcli.errors import EncryptedError, InputError, UsageError
+from vlmcli.paths import path_of
 
 PAGE = pages_pdf([text_at(20, 300, "hello")])
 
@@ -142,7 +143,7 @@ def test_odd_names(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(PAGE)
     (found,) = iter_sources([str(path)])
-    found.name.encode()
+    assert path_of(found.name) == path
     with open_document(found) as document:
         assert document.text_layer(0, _spec()) is not None
 

@@ -86,6 +86,7 @@ MEMBERS = dict.fromkeys(
 THIRD_PARTY = {
     "torch": {"engine", "kernels", "readers", "bench"},
     "triton": {"kernels"},
+    "pikepdf": {"outputs"},
     "huggingface_hub": {"hub"},
     "transformers": {"bench", "readers"},
     "tokenizers": {"engine"},

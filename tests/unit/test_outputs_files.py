@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmcli.errors import OutputError
-from vlmcli.outputs.files import AtomicFile, GrowingFile, ReaderGoneError, StreamFile
+from vlmcli.errors import OutputError, ReaderGoneError
+from vlmcli.outputs.files import AtomicFile, GrowingFile, StreamFile
 
 lines = st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"\n", b"") + b"\n"), max_size=8)
 

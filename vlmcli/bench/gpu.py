@@ -27,7 +27,7 @@ from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.request import Request, RequestOutput, SamplingParams
 from vlmcli.engine.tokenizer import load_tokenizer
-from vlmcli.errors import UsageError
+from vlmcli.errors import MissingExtraError, UsageError
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.plan import plan_job
 from vlmcli.memory.settings import Plan, PlanSettings
@@ -67,7 +67,8 @@ def run(shape: Shape, *, num_pages: int, max_tokens: int, device: str, say: Say)
         `card` and versions; `kernels_met`; and what `measure` returns.
 
     Raises:
-        UsageError: there is no such CUDA device, or no Triton.
+        UsageError: there is no such CUDA device.
+        MissingExtraError: there is no Triton.
     """
     place = _require_cuda(device)
     from vlmcli.bench.gpu_kernels import Sizes, compare_kernels
@@ -198,9 +199,8 @@ def _require_cuda(device: str) -> torch.device:
     if place.type != "cuda" or (place.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"bench gpu cannot run on {device}", remedy="give cuda or cuda:N")
     if find_spec("triton") is None:
-        raise UsageError(
-            "bench gpu compares Triton kernels, and Triton is not installed",
-            remedy="pip install 'vlmcli[gpu]'",
+        raise MissingExtraError(
+            "bench gpu compares Triton kernels, and Triton is not installed", "gpu"
         )
     torch.cuda.set_device(place.index or 0)
     return place

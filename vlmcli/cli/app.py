@@ -1,6 +1,6 @@
 """The command line's root: its commands, and the one place where an error becomes an exit code.
 
-A command is one file with one function, registered below; it imports heavy modules when it runs.
+A command is one file with one function, named in `commands`; it imports heavy modules when it runs.
 Whatever a command raises ends here: what the user caused is one line with a remedy, what we caused
 is a traceback with a request to report it.
 """
@@ -11,42 +11,17 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from vlmcli.cli import bench, cache, models, signals
-from vlmcli.cli.ask import ask
-from vlmcli.cli.console import fill_descriptors, say
-from vlmcli.cli.doctor import doctor
-from vlmcli.cli.evaluate import evaluate
-from vlmcli.cli.layers import LayeredCommand
-from vlmcli.cli.ocr import ocr
-from vlmcli.cli.plan import plan
-from vlmcli.cli.serve import serve
-from vlmcli.cli.view import view
-from vlmcli.errors import ExitCode, VlmcliError
-from vlmcli.outputs.files import ReaderGoneError
+from vlmcli.cli import signals
+from vlmcli.cli.commands import EXIT_CODES, CommandGroup
+from vlmcli.cli.console import fill_descriptors, leave_stdout, say, watch_stdout
+from vlmcli.errors import ExitCode, ReaderGoneError, VlmcliError
 from vlmcli.version import __version__
-
-EXIT_CODES = """Exit codes:
- 0 every page read;
- 1 error in vlmcli itself;
- 2 wrong usage;
- 3 input cannot be read;
- 4 output cannot be written;
- 5 some pages failed, the output is complete and says which;
- 6 does not fit into memory;
- 7 model missing or broken;
- 8 password missing or wrong;
- 9 server or cluster unreachable;
- 130 interrupted (143 by SIGTERM), --resume goes on."""
-_EPILOG = f"""Every option can be set for all runs by a variable, as in VLMCLI_MAX_MEMORY=4GiB.
-
-{EXIT_CODES}"""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class _Group(TyperGroup):
+class _Group(CommandGroup):
     """Runs a command and turns what it raises into an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -71,16 +46,6 @@ app = typer.Typer(
     help="Turn PDFs, scans and images into text with a vision-language model, on this machine.",
     epilog=EXIT_CODES,
 )
-app.command("ocr", cls=LayeredCommand, epilog=_EPILOG)(ocr)
-app.command("ask", cls=LayeredCommand, epilog=_EPILOG)(ask)
-app.command("plan", cls=LayeredCommand, epilog=_EPILOG)(plan)
-app.command("serve", epilog=EXIT_CODES)(serve)
-app.command("eval")(evaluate)
-app.command("view")(view)
-app.command("doctor")(doctor)
-app.add_typer(bench.app, name="bench")
-app.add_typer(cache.app, name="cache")
-app.add_typer(models.app, name="models")
 
 
 def _version(wanted: bool) -> None:
@@ -121,13 +86,19 @@ def report(error: BaseException) -> ExitCode | None:
 def main() -> None:
     """Entry point of `vlmcli` and `python -m vlmcli`. Does not return."""
     fill_descriptors()
+    watch_stdout()
     signals.install()
     try:
         app(prog_name="vlmcli")
-    except KeyboardInterrupt as error:
-        sys.exit(report(error))
-    except Exception:
-        for line in traceback.format_exc().splitlines():
-            say(line)
-        say(f"vlmcli: error: this is a bug in vlmcli {__version__}; please report the lines above")
-        sys.exit(ExitCode.INTERNAL)
+    except (KeyboardInterrupt, Exception) as error:
+        code = report(error)
+        sys.exit(_report_bug() if code is None else code)
+    finally:
+        leave_stdout()
+
+
+def _report_bug() -> ExitCode:
+    for line in traceback.format_exc().splitlines():
+        say(line)
+    say(f"vlmcli: error: this is a bug in vlmcli {__version__}; please report the lines above")
+    return ExitCode.INTERNAL

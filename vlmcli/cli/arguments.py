@@ -80,6 +80,14 @@ Output = Annotated[
     ),
 ]
 Formats = Annotated[list[str] | None, format_option(FORMATS)]
+Pdfa = Annotated[
+    bool,
+    typer.Option(
+        "--pdfa/--no-pdfa",
+        help="Make -f pdf PDF/A-2b (3b with attachments); a PDF that cannot become that is "
+        "refused before anything is read.",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.")]
 Resume = Annotated[
     bool,

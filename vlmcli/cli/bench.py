@@ -140,6 +140,54 @@ def reuse(
 
 
 @app.command()
+def server(
+    pages: Annotated[int, typer.Option(min=1, help="Pages.")] = 8,
+    size: Annotated[
+        Literal["tiny", "small", "mid"],
+        typer.Option(help="Random checkpoint: 0.6, 20 or 210 million parameters."),
+    ] = "tiny",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a page's answer.")] = 64,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Pages that are with a server at a time.")
+    ] = 4,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Starts another server, as in 'vllm serve {model} --port {port}'.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Another server that runs already.", show_default=False),
+    ] = None,
+) -> None:
+    """The same pages read here, by `vlmcli serve`, and by another server. Linux only."""
+    from vlmcli.bench import checkpoints
+    from vlmcli.bench import server as bench
+
+    if start is not None and url is not None:
+        raise UsageError("--start and --url name two other servers", remedy="give one of them")
+    shapes = {
+        "tiny": checkpoints.TINY,
+        "small": checkpoints.SMALL,
+        "mid": checkpoints.REUSE,
+    }
+    _show(
+        lambda say: bench.run(
+            shapes[size],
+            num_pages=pages,
+            max_tokens=max_tokens,
+            concurrency=concurrency,
+            start=start,
+            url=url,
+            say=say,
+        )
+    )
+
+
+@app.command()
 def gpu(
     size: Annotated[
         Literal["small", "mid", "3b"],

@@ -8,8 +8,9 @@ import io
 import logging
 import os
 import sys
+from typing import Any
 
-from vlmcli.errors import OutputError
+from vlmcli.errors import OutputError, ReaderGoneError
 
 
 def fill_descriptors() -> None:
@@ -26,6 +27,52 @@ def fill_descriptors() -> None:
             if null != descriptor:
                 os.dup2(null, descriptor)
                 os.close(null)
+
+
+class _Stdout(io.FileIO):
+    """Standard output, where a reader that has gone is told from every other broken connection."""
+
+    def write(self, data: Any, /) -> int:
+        """As any file does.
+
+        Raises:
+            ReaderGoneError: whoever read has stopped reading.
+        """
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+def watch_stdout() -> None:
+    """Make `sys.stdout` raise `ReaderGoneError` where its reader has gone."""
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper):
+        old.flush()
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Stdout(1, "wb", closefd=False)),
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )
+
+
+def leave_stdout() -> None:
+    """Write what `sys.stdout` still holds; where nobody reads it any more it goes nowhere.
+
+    Python would do so itself a moment later, and complain.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (ReaderGoneError, OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
 
 
 def take_stdout(*, is_needed: bool) -> io.FileIO:
@@ -49,7 +96,7 @@ def take_stdout(*, is_needed: bool) -> io.FileIO:
         raise OutputError("standard output is closed", remedy="name a file with -o")
     private = os.dup(1)
     os.dup2(2, 1)
-    return io.FileIO(private, "wb")
+    return _Stdout(private, "wb")
 
 
 def printable(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from vlmcli.cli import lean_help
 from vlmcli.cli.effective import long_name, recipe_text
 from vlmcli.errors import UsageError, VlmcliError
 from vlmcli.recipes import config
@@ -59,6 +60,11 @@ class LayeredCommand(TyperCommand):
         sources = {name: setting.source for name, setting in settings.items()}
         typer.echo(recipe_text(self, ctx, sources, layers.description), nl=False)
         raise typer.Exit
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As Typer does, without loading what it does not need."""
+        lean_help.load()
+        super().format_help(ctx, formatter)
 
 
 class _Layers:
@@ -158,7 +164,7 @@ class _Layers:
         return {name: options_of(self._sibling(name)) for name in _COMMANDS}
 
     def _sibling(self, name: str) -> TyperCommand:
-        command = self._ctx.parent.command.commands[name]
+        command = self._ctx.parent.command.get_command(self._ctx.parent, name)
         assert isinstance(command, TyperCommand)
         return command
 

@@ -24,6 +24,7 @@ def ocr(
     inputs: a.Inputs,
     output: a.Output = _DEFAULTS.output,
     formats: a.Formats = None,
+    pdfa: a.Pdfa = _DEFAULTS.pdfa,
     overwrite: a.Overwrite = _DEFAULTS.overwrite,
     resume: a.Resume = _DEFAULTS.resume,
     model: a.Model = _DEFAULTS.model,
@@ -74,6 +75,7 @@ def ocr(
             inputs=tuple(inputs),
             output=output,
             formats=tuple(map(a.parse_format, formats)) if formats else _DEFAULTS.formats,
+            pdfa=pdfa,
             model=model,
             engine=engine,
             task=task,
@@ -148,6 +150,8 @@ def _check(options: OcrOptions) -> None:
         raise UsageError("an input's name is empty")
     if options.ray_workers is not None and options.ray is None:
         raise UsageError("--ray-workers needs --ray", remedy="add --ray local, or an address")
+    if options.pdfa and "pdf" not in options.formats:
+        raise UsageError("--pdfa is about searchable PDFs", remedy="add -f pdf, or --no-pdfa")
     if options.inputs.count("-") > 1:
         raise UsageError("standard input can be read once only", remedy="give - once")
 

@@ -15,7 +15,7 @@ from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import signals
 from vlmcli.cli.console import say, set_up_logging, take_stdout
 from vlmcli.cli.ocr import first_line
-from vlmcli.errors import UsageError
+from vlmcli.errors import MissingExtraError, UsageError
 from vlmcli.options import OcrOptions, parse_size
 
 if TYPE_CHECKING:
@@ -180,9 +180,7 @@ def _run(options: "ServeOptions", *, quiet: bool) -> None:
 def _require_extra() -> None:
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        raise UsageError(
-            f"vlmcli serve needs {', '.join(missing)}", remedy="pip install 'vlmcli[serve]'"
-        )
+        raise MissingExtraError(f"vlmcli serve needs {', '.join(missing)}", "serve")
 
 
 def read_key(file: Path | None) -> str | None:

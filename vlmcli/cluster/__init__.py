@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from vlmcli.checkpoint import Checkpoint
-from vlmcli.cluster.address import INSTALL, parse_address, require_answer
+from vlmcli.cluster.address import parse_address, require_answer
 from vlmcli.cluster.quiet import prepare_environment
-from vlmcli.errors import UsageError
+from vlmcli.errors import MissingExtraError
 from vlmcli.options import OcrOptions
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ def open_cluster(
         on_warning: is told about workers that are lost.
 
     Raises:
-        UsageError: the address is none, or Ray is not installed.
+        UsageError: the address is none.
+        MissingExtraError: Ray is not installed.
         UnreachableError: nobody answers there, or there is no room for a worker.
     """
     assert options.ray is not None, "no cluster was asked for"
     address = parse_address(options.ray)
     if find_spec("ray") is None:
-        raise UsageError("--ray needs the package ray, which is not installed", remedy=INSTALL)
+        raise MissingExtraError("--ray needs the package ray, which is not installed", "ray")
     require_answer(address)
     prepare_environment(is_local=address.is_local)
     from vlmcli.cluster.session import Cluster

@@ -14,7 +14,6 @@ from vlmcli.errors import UnreachableError, UsageError
 
 ANSWER_SECONDS = 3.0
 """For a connection, and again for the first bytes: more than another continent takes."""
-INSTALL = "pip install 'vlmcli[ray]'"
 _REMEDY = "give local, auto, HOST:PORT as `ray status` shows it, or ray://HOST:PORT"
 _START = "start one with `ray start --head`, or give --ray local"
 _HOST_AND_PORT = re.compile(r"(?:ray://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")

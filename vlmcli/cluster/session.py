@@ -18,13 +18,13 @@ import ray
 from ray.exceptions import RayError
 
 from vlmcli.checkpoint import Checkpoint
-from vlmcli.cluster.address import INSTALL, Address, no_cluster
+from vlmcli.cluster.address import Address, no_cluster
 from vlmcli.cluster.fleet import RayFleet
 from vlmcli.cluster.layout import RAY_BYTES, Layout, Node, lay_out, lay_out_here, share
 from vlmcli.cluster.quiet import own_signals, quiet
 from vlmcli.cluster.reader import ClusterReader, Lost
 from vlmcli.cluster.worker import Room, order_for
-from vlmcli.errors import UnreachableError, UsageError, VlmcliError, first_line
+from vlmcli.errors import MissingExtraError, UnreachableError, VlmcliError, first_line
 from vlmcli.memory.devices import MIB, host_cap
 from vlmcli.memory.settings import Budgets
 from vlmcli.memory.spread import Spread
@@ -56,7 +56,7 @@ class Cluster:
 
     Raises:
         UnreachableError: there is no cluster, or it has no room for a worker.
-        UsageError: what the address takes is not installed.
+        MissingExtraError: what the address takes is not installed.
     """
 
     def __init__(
@@ -124,15 +124,13 @@ class Cluster:
 
         Raises:
             UnreachableError: it refuses us, or has no room.
-            UsageError: the address takes a package that is not installed.
+            MissingExtraError: the address takes a package that is not installed.
         """
         try:
             stack.enter_context(_connected(address.text, self._options.verbose))
             return self._lay_out()
         except ImportError as error:
-            raise UsageError(
-                f"{address.text} needs {error.name or error}", remedy=INSTALL
-            ) from error
+            raise MissingExtraError(f"{address.text} needs {error.name or error}", "ray") from error
         except (OSError, RuntimeError, RayError) as error:
             raise no_cluster(address, first_line(error)) from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from vlmcli.documents.base import Source
 from vlmcli.documents.source import STDIN
 from vlmcli.errors import InputError
-from vlmcli.paths import is_file
+from vlmcli.paths import is_file, path_of
 
 
 def find_document(name: str, *, beside: Path, root: Path | None = None) -> Source:
@@ -34,7 +34,7 @@ def find_document(name: str, *, beside: Path, root: Path | None = None) -> Sourc
 
 
 def _places(name: str, beside: Path, root: Path | None) -> tuple[Path, ...]:
-    path = Path(name)
+    path = path_of(name)
     if root is None:
         return path, beside / path, beside / path.name
     return root / path, root / path.name

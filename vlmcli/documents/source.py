@@ -6,7 +6,6 @@ the job goes on. Refuses everything but PDF, PNG, JPEG, WebP, GIF, TIFF, and vid
 QuickTime, Matroska, WebM and AVI.
 """
 
-import os
 import re
 import shutil
 import stat
@@ -28,7 +27,7 @@ from vlmcli.documents.base import (
 from vlmcli.documents.video_checks import video_kind
 from vlmcli.errors import InputError, UsageError
 from vlmcli.options import DEFAULT_FRAME_INTERVAL
-from vlmcli.paths import mode_of
+from vlmcli.paths import mode_of, name_of
 
 __all__ = [
     "Document",
@@ -101,9 +100,9 @@ class Sources(Iterator[Source]):
                 yield from _walk(path)
             elif stat.S_ISFIFO(mode):
                 with path.open("rb") as stream:
-                    yield Source(path=self._copy(stream, number), name=_shown(name))
+                    yield Source(path=self._copy(stream, number), name=name_of(name))
             else:
-                yield Source(path=path, name=_shown(name))
+                yield Source(path=path, name=name_of(name))
 
     def _copy(self, stream: BinaryIO, number: int) -> Path:
         """`stream` in a file that only this user can read, copied a piece at a time."""
@@ -268,9 +267,9 @@ def _walk(folder: Path) -> Iterator[Source]:
     for path in _files(folder):
         if path.is_dir() or path.suffix.lower() in _SUFFIXES or _begins_like_a_document(path):
             found = True
-            yield Source(path=path, name=_shown(path))
+            yield Source(path=path, name=name_of(path))
     if not found:
-        yield Source(path=folder, name=_shown(folder))
+        yield Source(path=folder, name=name_of(folder))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -306,8 +305,3 @@ def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
         (0, f"{len(part.lstrip('0')):06d}{part.lstrip('0')}") if part[0].isdecimal() else (1, part)
         for part in parts
     ], name
-
-
-def _shown(path: Path | str) -> str:
-    """A path as records show it: valid Unicode, whatever bytes the name has."""
-    return os.fsencode(path).decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 
 from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, UsageError
-from vlmcli.paths import is_folder
+from vlmcli.paths import is_folder, name_of, path_of
 
 PageKey = tuple[str, int]
 """Document's stem and page number, from 1."""
@@ -49,7 +49,7 @@ def read_pages(path: Path) -> dict[PageKey, str]:
     text = _text(path)
     if path.suffix.lower() == ".jsonl":
         return {(_stem(name), page): content for name, page, content in _lines(path, text)}
-    return {(path.stem, number): page for number, page in enumerate(text.split("\f"), 1)}
+    return {(_stem(name_of(path)), number): page for number, page in enumerate(text.split("\f"), 1)}
 
 
 def read_text_layers(prediction: Path) -> dict[PageKey, str]:
@@ -71,7 +71,7 @@ def read_text_layers(prediction: Path) -> dict[PageKey, str]:
         wanted.setdefault(name, set()).add(number)
     pages: dict[PageKey, str] = {}
     for name, numbers in wanted.items():
-        document = open_document(Source(path=Path(name), name=name))
+        document = open_document(Source(path=path_of(name), name=name))
         try:
             for number in sorted(numbers):
                 verdict = compose(document.text_layer(number - 1, _MEASURED))

@@ -4,7 +4,7 @@
 the records. Knows no documents, no models and no terminals.
 """
 
-from vlmcli.outputs.files import ReaderGoneError
+from vlmcli.errors import ReaderGoneError
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, plan_outputs
 

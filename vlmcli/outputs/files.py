@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from vlmcli.errors import OutputError
+from vlmcli.errors import OutputError, ReaderGoneError
 
 _CHUNK = 1 << 20
 _REMEDIES = {
@@ -32,10 +32,6 @@ _STREAM_REMEDIES = dict.fromkeys(_FULL, "choose another place with -o")
 """A stream cannot be resumed."""
 _ONCE_REMEDIES = _REMEDIES | dict.fromkeys(_FULL, "free some space, then run the command again")
 """Nor can what is no output of a job with a journal."""
-
-
-class ReaderGoneError(Exception):
-    """Whoever read our stream has stopped reading, as `head` does. The job ends quietly."""
 
 
 class OutputFile(Protocol):

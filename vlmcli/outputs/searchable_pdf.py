@@ -2,8 +2,9 @@
 
 A PDF keeps its bytes: the text is appended as an update, so that pictures, bookmarks, links,
 attachments and what a signature covers stay as they are. Pictures become pages of their own size.
-Pages that were answered from their own text layer, blank and failed pages get nothing. Makes no
-PDF/A. Where only a reader of whole pages was at work, lines are spread over the page's height.
+Pages that were answered from their own text layer, blank and failed pages get nothing. Where only
+a reader of whole pages was at work, lines are spread over the page's height. As PDF/A the file is
+written anew, its pages are not.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any
 from vlmcli.documents import mupdf
 from vlmcli.documents.source import Source, kind_of
 from vlmcli.errors import EncryptedError, OutputError
+from vlmcli.outputs.archival import write_archival
 from vlmcli.outputs.files import OutputFile
 from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
 from vlmcli.outputs.pdf_pages import PicturePages
@@ -36,10 +38,14 @@ class SearchablePdfWriter:
         source: the document.
         password: opens it, where it is encrypted.
         file: takes the finished PDF.
+        pdfa: whether it is to be PDF/A.
     """
 
-    def __init__(self, source: Source, password: str | None, file: OutputFile) -> None:
+    def __init__(
+        self, source: Source, password: str | None, file: OutputFile, *, pdfa: bool = False
+    ) -> None:
         self._source, self._password, self._file = source, password, file
+        self._pdfa = pdfa
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pdf: Any = None
         self._pictures: PicturePages | None = None
@@ -62,7 +68,7 @@ class SearchablePdfWriter:
                 self._open()
             if self._pictures is not None:
                 self._pictures.add_rest()
-            path = self._save()
+            path = self._archival(self._save()) if self._pdfa else self._save()
             with path.open("rb") as stream:
                 while chunk := stream.read(_CHUNK):
                     self._file.write(chunk)
@@ -98,6 +104,11 @@ class SearchablePdfWriter:
         whole = changed.with_name("whole.pdf")
         self._pdf.save(whole, deflate=True, encryption=mupdf.load().PDF_ENCRYPT_KEEP)
         return whole
+
+    def _archival(self, path: Path) -> Path:
+        target = path.with_name("archival.pdf")
+        write_archival(path, target, self._source.name)
+        return target
 
     def _close(self) -> None:
         if self._pdf is not None:

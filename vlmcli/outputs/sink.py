@@ -35,7 +35,8 @@ def _pdf_writer(name: str, plan: OutputPlan, file: OutputFile) -> Writer:
     from vlmcli.documents.base import Source
     from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
 
-    return SearchablePdfWriter(Source(path=plan.sources[name], name=name), plan.password, file)
+    source = Source(path=plan.sources[name], name=name)
+    return SearchablePdfWriter(source, plan.password, file, pdfa=plan.pdfa)
 
 
 class RecordSink:

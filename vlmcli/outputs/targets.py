@@ -59,6 +59,8 @@ class OutputPlan:
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Where the documents lie, by name, for formats that are made from them."""
     password: str | None = field(default=None, repr=False)
+    pdfa: bool = False
+    """Whether PDFs are to be PDF/A."""
 
     @property
     def journal_path(self) -> Path | None:
@@ -115,6 +117,7 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
         overwrite=options.overwrite,
         sources=dict(sources),
         password=options.password,
+        pdfa=options.pdfa,
     )
     _check(plan, sources)
     return plan
@@ -221,6 +224,7 @@ def _stream_plan(
         num_documents=len(sources),
         sources=dict(sources),
         password=options.password,
+        pdfa=options.pdfa,
     )
 
 

@@ -94,7 +94,7 @@ def _script() -> str:
 
 def _escaped(text: str) -> str:
     """Text for HTML, in an element or a quoted attribute; controls are dropped."""
-    return html.escape(plain(text).encode("utf-8", "replace").decode())
+    return html.escape(encode(plain(text)).decode())
 
 
 def _data(record: PageRecord) -> str:
