@@ -14,6 +14,8 @@ from vlmcli.engine.transfers import Transfers
 if TYPE_CHECKING:
     import torch
 
+    from vlmcli.engine.correction import Steps
+
 
 class Runner(Protocol):
     """What the engine asks of the model runner; shapes as in `model_runner`."""
@@ -39,8 +41,13 @@ class Runner(Protocol):
     def encode(self, images: Sequence[ImageInput]) -> list["torch.Tensor"]:
         """Embeddings [tokens, hidden] of each image."""
 
-    def draft(self, embeds: Sequence["torch.Tensor"]) -> list[tuple[int, ...]]:
-        """Guesses at the texts of images, byte ids; empty ones without a draft head."""
+    def read_draft(
+        self, embeds: Sequence["torch.Tensor"]
+    ) -> list[tuple[tuple[int, ...], "Steps | None"]]:
+        """Guesses at the texts of images, byte ids, and a CTC head's steps behind them.
+
+        Empty ones without a draft head.
+        """
 
     def execute(self, batch: BatchInput) -> "torch.Tensor":
         """Logits fp32 [R, vocab]."""

@@ -17,6 +17,7 @@ from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.buckets import make_buckets
 from vlmcli.engine.capture import CudaCapturer, EagerCapturer
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
+from vlmcli.engine.correction import Steps
 from vlmcli.engine.geometry import Mosaic
 from vlmcli.engine.graph import GraphRunner
 from vlmcli.engine.kv_cache import KVCache, SavedBlock, bytes_per_block
@@ -28,7 +29,7 @@ from vlmcli.engine.loader import (
     resolve_kv_dtype,
 )
 from vlmcli.engine.models.decoder import StepInputs
-from vlmcli.engine.models.draft_head import DraftHead
+from vlmcli.engine.models.draft_head import CtcHead, DraftHead
 from vlmcli.engine.models.registry import Assembler, Model
 from vlmcli.engine.preprocess import pack
 from vlmcli.engine.request import ImageInput
@@ -196,13 +197,23 @@ class ModelRunner:
         Returns:
             Byte ids in reading order, image by image.
         """
-        if self.draft_head is None:
-            return [()] * len(embeds)
+        return [ids for ids, _ in self.read_draft(embeds)]
+
+    @torch.inference_mode()
+    def read_draft(self, embeds: Sequence[Tensor]) -> list[tuple[tuple[int, ...], Steps | None]]:
+        """The guesses of `draft`, and a CTC head's steps behind them."""
+        head = self.draft_head
+        if head is None:
+            return [((), None)] * len(embeds)
         merge = self.model_config.vision.merge_size**2
-        out: list[tuple[int, ...]] = []
+        out: list[tuple[tuple[int, ...], Steps | None]] = []
         for members in self._cut([len(piece) * merge for piece in embeds]):
-            pieces = [embeds[i] for i in members]
-            out += self.draft_head.guess(torch.cat(pieces), [len(piece) for piece in pieces])
+            together = torch.cat([embeds[i] for i in members])
+            lengths = [len(embeds[i]) for i in members]
+            if isinstance(head, CtcHead):
+                out += head.read(together, lengths)
+            else:
+                out += [(ids, None) for ids in head.guess(together, lengths)]
         return out
 
     @torch.inference_mode()
