@@ -11,7 +11,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _LEADER = re.compile(r"([.·•…_–—-])(?: ?\1){4,}")
 """Five and more of a sign, with or without spaces: how many there are is no reading."""
