@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from measures import (
+    as_typed,
     auroc,
     calibration_error,
     edit_distance,
@@ -74,12 +75,13 @@ def judge(pages: Sequence[Page], readings: Sequence[Reading], cpu_seconds: float
     """Score one tool's readings."""
     errors = length = common = wanted = given = exact = lines = 0
     for page, reading in zip(pages, readings, strict=True):
-        truth, read = normalise(page.truth), normalise(reading.text)
+        truth = normalise(page.truth)
+        read = normalise(as_typed(reading.text, page.truth))
         errors += edit_distance(truth, read)
         length += len(truth)
         shared, left, right = word_counts(truth, read)
         common, wanted, given = common + shared, wanted + left, given + right
-        printed = [line for line in page.truth.splitlines() if line.strip()]
+        printed = [line for line in page.truth.splitlines() if normalise(line)]
         exact += sum(holds_line(read, line) for line in printed)
         lines += len(printed)
     return Result(
@@ -103,7 +105,7 @@ class Confidence:
         for page, reading in zip(pages, readings, strict=True):
             truth = normalise(page.truth)
             for text, confidence in reading.lines:
-                line = normalise(text)
+                line = normalise(as_typed(text, page.truth))
                 if line:
                     errors = edit_distance(line, truth, anywhere=True)
                     self.values.append(confidence)

@@ -210,6 +210,9 @@ class FakeRunner:
     def draft(self, embeds: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
         return [() if self.guess is None else tuple(self.guess(piece)) for piece in embeds]
 
+    def read_draft(self, embeds: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], None]]:
+        return [(ids, None) for ids in self.draft(embeds)]
+
     def execute(self, batch: BatchInput) -> torch.Tensor:
         content = batch.input_ids.astype(np.float64)
         is_image = content == IMAGE_TOKEN

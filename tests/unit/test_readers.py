@@ -37,6 +37,8 @@ class PaperEngine:
     model_config: ModelConfig
     script: Any
     pace: int = 8
+    mend: Any = str
+    """What the draft head makes of a text."""
     live: dict[str, tuple[Request, list[int], int]] = field(default_factory=dict)
     temperatures: list[float] = field(default_factory=list)
     longest: int = 0
@@ -94,6 +96,10 @@ class PaperEngine:
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token < 256).decode(errors="replace")
 
+    def corrected(self, text: str, mm_hash: bytes) -> str:
+        assert len(mm_hash) == 32
+        return str(self.mend(text))
+
     def stats(self) -> dict[str, float]:
         return {}
 
@@ -117,6 +123,18 @@ def drain(reader: LineReader) -> dict[int, PageReading]:
             assert reading.key not in readings
             readings[reading.key] = reading
     raise AssertionError("the reader does not come to an end")
+
+
+def test_what_the_draft_head_mends_is_mended_for_all_who_wait(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"grey grey {grey}")
+    engine.mend = lambda text: text.replace("grey grey", "grey")
+    reader = make(engine)
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(10, line=1), crop(20, line=2))))
+    first = drain(reader)[1]
+    reader.submit(PageJob(key=2, crops=(crop(10),)))
+    second = drain(reader)[2]
+    assert [c.text for c in first.crops] == ["grey 10", "grey 10", "grey 20"]
+    assert second.crops == first.crops[:1]
 
 
 def test_crops_keep_their_places(config: ModelConfig) -> None:

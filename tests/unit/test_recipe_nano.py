@@ -205,6 +205,23 @@ def test_auroc_and_calibration_of_known_cases(recipe: dict[str, ModuleType]) -> 
     assert measures.calibration_error([0.9, 0.9], [0.4, 0.4]) == pytest.approx(0.5)
 
 
+def test_leaders_and_ligatures_are_no_reading(recipe: dict[str, ModuleType]) -> None:
+    normalise = recipe["measures"].normalise
+    for text in ("Index ....... 7", "Index . . . . . 7", "Index\n- - -- - -\n7", "Index 7"):
+        assert normalise(text) == "Index 7"
+    assert normalise("and so on ... 7") == "and so on ... 7"
+    assert normalise("o\ufb03ce \ufb01re") == "office fire"
+
+
+def test_readings_are_typed_as_their_truth_is(recipe: dict[str, ModuleType]) -> None:
+    as_typed = recipe["measures"].as_typed
+    read = "“Fathers,” he said, were never men-\ntioned, not in Baden-\nBaden"
+    joined = "“Fathers,” he said, were never mentioned, not in Baden-\nBaden"
+    assert as_typed(read, "“Fathers,” he said, were never mentioned") == joined
+    assert as_typed(read, "“Fathers,” he said, were never men-\ntioned") == read
+    assert as_typed(read, '"Fathers," he said').startswith('"Fathers," he said, were never menti')
+
+
 def test_lines_are_found_by_their_words(recipe: dict[str, ModuleType]) -> None:
     holds_line = recipe["measures"].holds_line
     assert holds_line("one two three", "two  three") and holds_line("one two", "one")

@@ -207,6 +207,13 @@ class Engine:
         """The text of some tokens, special tokens left out."""
         return self._tokenizer.decode(token_ids)
 
+    def corrected(self, text: str, mm_hash: bytes) -> str:
+        """What was read of an image, without changes to its draft that the draft head disbelieves.
+
+        The text as it is, where the draft is no part of the prompt.
+        """
+        return self._images.corrected(text, mm_hash)
+
     def drop_caches(self) -> None:
         """Give up the embeddings that no request needs any more."""
         self._images.embeddings.drop_idle()

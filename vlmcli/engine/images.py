@@ -1,9 +1,9 @@
 """Images as the engine knows them: embeddings while they are needed, drafts for longer.
 
-A draft, what the draft head says of an image, is some dozens of bytes where an embedding is some
-dozens of kilobytes. Remembering it apart means that where the draft is part of the prompt, an image
-whose keys and values are still in the pool can be asked about again without a second encoding, and
-that the same image gives the same prompt whoever was encoded beside it.
+A draft, what the draft head says of an image, is one or two kilobytes with its steps where an
+embedding is some dozens. Remembering it apart means that where the draft is part of the prompt, an
+image whose keys and values are still in the pool can be asked about again without a second
+encoding, and that the same image gives the same prompt whoever was encoded beside it.
 """
 
 from collections import OrderedDict
@@ -13,20 +13,29 @@ from dataclasses import dataclass
 import torch
 
 from vlmcli.engine.config import EngineConfig
+from vlmcli.engine.correction import Steps, corrected
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.interfaces import Pending, Runner
 from vlmcli.engine.step import EncodeJob
 
-_MAX_DRAFTS = 16_384
-"""Drafts remembered, some three hundred bytes each; far more than one encoder batch has images."""
+_MAX_DRAFTS = 4096
+"""Drafts remembered, some 2 KiB each; far more than there are images in work at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What the encoder cache holds: [tokens, hidden], and the draft head's guess, an id a byte."""
+    """What the encoder cache holds: [tokens, hidden], and what the draft head says of it."""
 
     embeds: torch.Tensor
-    draft: bytes
+    draft: "Drafted"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The draft head's guess, an id a byte, and a CTC head's steps behind it."""
+
+    text: bytes
+    steps: Steps | None
 
 
 class ImageStore:
@@ -44,8 +53,9 @@ class ImageStore:
         )
         self._runner = runner
         is_asked = config.enable_drafts and config.draft_head
-        self._has_drafts = is_asked or runner.model_config.num_draft_tokens > 0
-        self._drafts: OrderedDict[bytes, bytes] = OrderedDict()
+        self._corrects = runner.model_config.num_draft_tokens > 0
+        self._has_drafts = is_asked or self._corrects
+        self._drafts: OrderedDict[bytes, Drafted] = OrderedDict()
 
     def start(self, jobs: Seq[EncodeJob]) -> Pending:
         """Begin to encode new images."""
@@ -58,11 +68,11 @@ class ImageStore:
             ValueError: an image has another number of visual tokens than its placeholder.
         """
         embeds = pending.wait()
-        drafts: Seq[Seq[int]] = [()] * len(jobs)
+        drafts = [Drafted(b"", None)] * len(jobs)
         if self._has_drafts:
-            drafts = self._runner.draft(embeds)
+            drafts = [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]
         return [
-            self._keep(job, tensor, bytes(draft))
+            self._keep(job, tensor, draft)
             for job, tensor, draft in zip(jobs, embeds, drafts, strict=True)
         ]
 
@@ -72,13 +82,21 @@ class ImageStore:
 
     def draft_of(self, mm_hash: bytes) -> bytes | None:
         """What the draft head says of an image; None where that is not known or forgotten."""
-        draft = self._drafts.get(mm_hash)
-        if draft is None:
-            encoded = self.embeddings.peek(mm_hash)
-            return encoded.draft if encoded else None
-        return draft
+        drafted = self._drafted(mm_hash)
+        return drafted.text if drafted else None
 
-    def _keep(self, job: EncodeJob, embeds: torch.Tensor, draft: bytes) -> Encoded:
+    def corrected(self, text: str, mm_hash: bytes) -> str:
+        """What the decoder wrote of an image, weighed against the draft in its prompt."""
+        drafted = self._drafted(mm_hash) if self._corrects else None
+        if drafted is None or drafted.steps is None:
+            return text
+        return corrected(text, drafted.text.decode(errors="replace").strip(), drafted.steps)
+
+    def _drafted(self, mm_hash: bytes) -> Drafted | None:
+        encoded = self.embeddings.peek(mm_hash)
+        return self._drafts.get(mm_hash) or (encoded.draft if encoded else None)
+
+    def _keep(self, job: EncodeJob, embeds: torch.Tensor, draft: Drafted) -> Encoded:
         if len(embeds) != job.num_tokens:
             raise ValueError(
                 f"image has {len(embeds)} visual tokens, its placeholder {job.num_tokens}"

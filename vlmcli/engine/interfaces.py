@@ -14,6 +14,8 @@ from vlmcli.engine.transfers import Transfers
 if TYPE_CHECKING:
     import torch
 
+    from vlmcli.engine.correction import Steps
+
 
 class Pending(Protocol):
     """Embeddings that are being computed."""
@@ -53,8 +55,13 @@ class Runner(Protocol):
     def encode_ahead(self, images: Sequence[ImageInput]) -> "Pending":
         """Begin with the embeddings [tokens, hidden] of each image."""
 
-    def draft(self, embeds: Sequence["torch.Tensor"]) -> list[tuple[int, ...]]:
-        """Guesses at the texts of images, byte ids; empty ones without a draft head."""
+    def read_draft(
+        self, embeds: Sequence["torch.Tensor"]
+    ) -> list[tuple[tuple[int, ...], "Steps | None"]]:
+        """Guesses at the texts of images, byte ids, and a CTC head's steps behind them.
+
+        Empty ones without a draft head.
+        """
 
     def execute(self, batch: BatchInput) -> "torch.Tensor":
         """Logits fp32 [R, vocab]."""

@@ -17,6 +17,7 @@ from vlmcli.engine.batch import BatchInput
 from vlmcli.engine.buckets import encoder_buckets, make_buckets
 from vlmcli.engine.capture import Capturer, CudaCapturer, EagerCapturer
 from vlmcli.engine.config import BlockKind, EngineConfig, ModelConfig
+from vlmcli.engine.correction import Steps
 from vlmcli.engine.encoder_graph import EncoderGraphs
 from vlmcli.engine.geometry import Mosaic
 from vlmcli.engine.graph import GraphRunner
@@ -29,7 +30,7 @@ from vlmcli.engine.loader import (
     resolve_kv_dtype,
 )
 from vlmcli.engine.models.decoder import StepInputs
-from vlmcli.engine.models.draft_head import DraftHead
+from vlmcli.engine.models.draft_head import CtcHead, DraftHead
 from vlmcli.engine.models.registry import Assembler, Model
 from vlmcli.engine.models.tower_inputs import StaticTower
 from vlmcli.engine.preprocess import Grid, Pixels, pack
@@ -242,13 +243,23 @@ class ModelRunner:
         Returns:
             Byte ids in reading order, image by image.
         """
-        if self.draft_head is None:
-            return [()] * len(embeds)
+        return [ids for ids, _ in self.read_draft(embeds)]
+
+    @torch.inference_mode()
+    def read_draft(self, embeds: Sequence[Tensor]) -> list[tuple[tuple[int, ...], Steps | None]]:
+        """The guesses of `draft`, and a CTC head's steps behind them."""
+        head = self.draft_head
+        if head is None:
+            return [((), None)] * len(embeds)
         merge = self.model_config.vision.merge_size**2
-        out: list[tuple[int, ...]] = []
+        out: list[tuple[tuple[int, ...], Steps | None]] = []
         for members in self._cut([len(piece) * merge for piece in embeds]):
-            pieces = [embeds[i] for i in members]
-            out += self.draft_head.guess(torch.cat(pieces), [len(piece) for piece in pieces])
+            together = torch.cat([embeds[i] for i in members])
+            lengths = [len(embeds[i]) for i in members]
+            if isinstance(head, CtcHead):
+                out += head.read(together, lengths)
+            else:
+                out += [(ids, None) for ids in head.guess(together, lengths)]
         return out
 
     @torch.inference_mode()

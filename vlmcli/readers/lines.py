@@ -8,7 +8,7 @@ a resumed job's records equal an uninterrupted one's; its seconds are booked onc
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +177,8 @@ class LineReader:
 
     def _settle(self, crop: _Crop, answer: Answer) -> None:
         self._tickets.pop(crop.digest, None)
+        text = self._guard.engine.corrected(answer.text, crop.digest)
+        answer = replace(answer, text=text)
         if self._share:
             self._known[crop.digest] = answer
             if len(self._known) > _KNOWN_CROPS:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlmcli.engine.config import DraftHeadConfig
+from vlmcli.engine.correction import Steps, split_steps, steps_of
 from vlmcli.engine.layers import Layer, Linear, parameter
 from vlmcli.errors import ModelError
 
@@ -70,7 +71,17 @@ class CtcHead(nn.Module):
     def guess(self, embeds: Tensor, lengths: Sequence[int]) -> list[tuple[int, ...]]:
         """The bytes of each image; arguments as in `SlotHead.guess`."""
         counts = np.asarray(lengths) * self.steps
-        ids = self._logits(embeds, counts).argmax(dim=-1).cpu().numpy()
+        return self._best_path(self._logits(embeds, counts), counts)
+
+    def read(self, embeds: Tensor, lengths: Sequence[int]) -> list[tuple[tuple[int, ...], Steps]]:
+        """The bytes of each image, and what the head says at each of its steps."""
+        counts = np.asarray(lengths) * self.steps
+        logits = self._logits(embeds, counts)
+        steps = split_steps(steps_of(logits), counts.tolist())
+        return list(zip(self._best_path(logits, counts), steps, strict=True))
+
+    def _best_path(self, logits: Tensor, counts: npt.NDArray[np.int64]) -> list[tuple[int, ...]]:
+        ids = logits.argmax(dim=-1).cpu().numpy()
         is_new = np.ones(len(ids), dtype=np.bool_)
         is_new[1:] = ids[1:] != ids[:-1]
         is_new[np.cumsum(counts) - counts] = True

@@ -1,0 +1,114 @@
+"""Changes to a draft stand or fall by what the draft head says of the picture."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmcli.engine.correction import Steps, corrected, split_steps, steps_of
+
+BLANK, VOCABULARY = 260, 264
+
+
+def certain(spelling: str, *, doubts: dict[int, tuple[str, float]] | None = None) -> Steps:
+    """Steps of a head that spells these letters, a blank behind each; `doubts` says of the letter
+    at an index which other one it could be, and how likely that is.
+    """
+    logits = torch.full((2 * len(spelling), VOCABULARY), -20.0)
+    for index, letter in enumerate(spelling):
+        other, share = (doubts or {}).get(index, (letter, 0.0))
+        logits[2 * index, ord(other)] = math.log(max(share, 1e-9))
+        logits[2 * index, ord(letter)] = math.log(1 - share)
+        logits[2 * index + 1, BLANK] = 0.0
+    return steps_of(logits)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("the cat cat sat", "the cat sat"),
+        ("the ct sat", "the cat sat"),
+        ("the hat sat", "the cat sat"),
+        ("", "the cat sat"),
+        ("the cat sat" * 9, "the cat sat"),
+    ],
+)
+def test_what_the_head_cannot_believe_is_undone(text, right):
+    assert corrected(text, "the cat sat", certain("the cat sat")) == right
+
+
+def test_of_two_changes_each_is_judged_by_itself():
+    steps = certain("the cat sat", doubts={4: ("h", 0.1)})
+    assert corrected("the hat at", "the cat sat", steps) == "the hat sat"
+
+
+@given(st.floats(0.0, 0.4))
+def test_a_letter_that_the_head_is_unsure_of_is_the_decoders_to_choose(share):
+    steps = certain("form", doubts={0: ("d", share)})
+    is_likely = share > math.exp(-4.5)
+    is_unlikely = share < math.exp(-5.5)
+    read = corrected("dorm", "form", steps)
+    assert read == "dorm" if is_likely else read in ("form", "dorm")
+    assert not is_unlikely or read == "form"
+
+
+def test_letters_of_several_bytes_are_never_torn():
+    logits = torch.full((8, VOCABULARY), -20.0)
+    for step, byte in zip((0, 2, 3, 5), "né!".encode(), strict=True):
+        logits[step, byte] = 0.0
+    logits[[1, 4, 6, 7], BLANK] = 0.0
+    assert corrected("nè!", "né!", steps_of(logits)) == "né!"
+    assert corrected("né!", b"n\xc3!".decode(errors="replace"), steps_of(logits)) == "né!"
+
+
+LETTERS = st.text("ab ", max_size=7)
+
+
+@settings(max_examples=60)
+@given(LETTERS, LETTERS, st.integers(1, 20), st.integers(0, 999))
+def test_nothing_comes_in_that_neither_has_read(text, draft, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    steps = steps_of(4 * torch.randn(count, VOCABULARY, generator=generator))
+    read = corrected(text, draft, steps)
+    assert len(read) <= len(text) + len(draft)
+    assert set(read) <= set(text) | set(draft)
+    assert corrected(text, text, steps) == text
+
+
+def collapsed(path: tuple[int, ...]) -> bytes:
+    return bytes(token for token, _ in itertools.groupby(path) if token < 256)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 5), st.integers(0, 999), st.sampled_from(["a", "b", "ab", "aa", "ba"]))
+def test_likelihoods_are_sums_over_all_paths(count, seed, other):
+    """Against the definition: every path of steps, and the change kept if it costs 5 nats."""
+    ids = np.array([ord("a"), ord("b"), BLANK])
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.full((count, VOCABULARY), -30.0)
+    logits[:, ids] = 4 * torch.randn(count, 3, generator=generator)
+    likely = logits.log_softmax(-1).numpy()
+    sums = {b"": 0.0, other.encode(): 0.0}
+    for path in itertools.product(ids.tolist(), repeat=count):
+        if collapsed(path) in sums:
+            odds = sum(likely[step, token] for step, token in enumerate(path))
+            sums[collapsed(path)] += math.exp(odds)
+    floor = math.exp(-16.0)
+    gain = math.log(max(sums[b""], floor)) - math.log(max(sums[other.encode()], floor))
+    read = corrected(other, "", steps_of(logits))
+    if min(sums.values()) > floor and abs(gain - 5) > 0.5:
+        assert read == ("" if gain > 5 else other)
+
+
+def test_steps_of_a_batch_are_those_of_each_alone():
+    logits = torch.randn(12, VOCABULARY)
+    parts = split_steps(steps_of(logits), [5, 0, 7])
+    for part, alone in zip(parts, (logits[:5], logits[5:5], logits[5:]), strict=True):
+        expected = steps_of(alone)
+        assert np.array_equal(part.nothing, expected.nothing)
+        assert np.array_equal(part.ids, expected.ids)
+        assert np.array_equal(part.costs, expected.costs)
