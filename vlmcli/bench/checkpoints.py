@@ -180,6 +180,9 @@ def _enliven(model: torch.nn.Module) -> None:
         if parameter.ndim > 1:
             # Sharp attention: the average over all tokens is the same whatever is asked.
             sharp = 2.0 if "q_proj" in name or "k_proj" in name else 1.0
+            if "patch_embed" in name:
+                # Most of a page is paper: what is equal all over a patch must not drown the print.
+                noise -= noise.mean(dim=tuple(range(1, noise.ndim)), keepdim=True)
             parameter.copy_(noise * sharp / parameter[0].numel() ** 0.5)
         else:
             is_norm = "norm" in name or "ln_q" in name

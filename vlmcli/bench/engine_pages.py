@@ -19,10 +19,11 @@ from vlmcli.bench.checkpoints import REUSE, TINY, write_lively
 from vlmcli.bench.page_sides import run_ours, run_theirs
 from vlmcli.bench.page_work import Done, PageTask, first_difference, page_work
 from vlmcli.bench.tiled_checkpoint import SMOLVLM_256M, SMOLVLM_TINY, write_smolvlm
+from vlmcli.engine.loader import read_model_config
 
 _PAGES = 16
-_ALONE = slice(0, None, 4)
-"""Pages that are read one at a time as well: four, or batch 1 would take most of the time."""
+_ALONE = slice(0, None, 8)
+"""Pages that are read one at a time as well: two, or batch 1 would take most of the time."""
 _PEER_BATCHES = (16, 8)
 _MIB = 1 << 20
 Say = Callable[[str], None]
@@ -68,33 +69,34 @@ def run(path: Path, name: str, *, quick: bool, threads: int, say: Say) -> dict[s
         `ratio_single` and `ratio_ragged16` (our tokens per processor second over theirs),
         `same_tokens` and, where they part, `parted`; `rss_ratio` and `rss_ratio_single` (our
         highest resident memory over theirs), and the figures that these are made of.
+
+    Raises:
+        ModelError: the engine has no family for the checkpoint.
     """
+    read_model_config(path)
     tasks = page_work(_PAGES, *((2, 12) if quick else (20, 400)))
     alone = range(_PAGES)[_ALONE]
-    runs = list(_runs(path, tasks, alone, threads))
+    answers = [task.num_tokens for task in tasks]
+    say(
+        f"{name}: float32, greedy, {threads} thread(s), "
+        f"answers of {min(answers)} to {max(answers)} tokens"
+    )
+    say(f"  {'':<30} {'tokens':>7} {'CPU s':>8} {'per CPU s':>10} {'peak':>10}")
+    runs = []
+    for one in _runs(path, tasks, alone, threads):
+        runs.append(one)
+        say(_row(one))
     ours_alone, theirs_alone, ours, *batched = runs
     best = max(batched, key=lambda one: one.done.tokens_per_cpu_second)
     parted = list(_parted(runs))
-    num_parameters = theirs_alone.done.num_parameters
-    say(
-        f"{name}: {num_parameters / 1e6:.0f} M parameters, fp32, greedy, {threads} thread(s); "
-        f"answers of {min(t.num_tokens for t in tasks)} to {max(t.num_tokens for t in tasks)} "
-        f"tokens, prompts of {_span(ours.done)}"
-    )
-    say(f"  {'':<36} {'tokens':>7} {'CPU s':>8} {'per CPU s':>10} {'peak':>10}")
-    for one in runs:
-        done, peak = one.done, f"{one.done.peak_bytes / _MIB:.0f} MiB"
-        num_tokens = sum(map(len, done.answers))
-        say(
-            f"  {one.name:<36} {num_tokens:>7} {done.cpu_seconds:8.1f} "
-            f"{done.tokens_per_cpu_second:10.2f} {peak:>10}"
-        )
     for line in parted:
         say(f"  page {line['page']} parts at token {line['token']} in {line['run']}")
     return {
         "model": name,
-        "parameters": num_parameters,
+        "parameters": theirs_alone.done.num_parameters,
         "threads": threads,
+        "prompt_tokens": [len(prompt) for prompt in ours.done.prompts],
+        "output_tokens": answers,
         "pages": _PAGES,
         "pages_alone": len(alone),
         "ratio_single": _ratio(ours_alone, theirs_alone),
@@ -102,9 +104,7 @@ def run(path: Path, name: str, *, quick: bool, threads: int, say: Say) -> dict[s
         "same_tokens": not parted,
         "parted": parted,
         "rss_ratio": round(ours.done.peak_bytes / best.done.peak_bytes, 3),
-        "rss_ratio_single": round(
-            ours_alone.done.peak_bytes / theirs_alone.done.peak_bytes, 3
-        ),
+        "rss_ratio_single": round(ours_alone.done.peak_bytes / theirs_alone.done.peak_bytes, 3),
         "best_batch": best.batch,
         "runs": [_figures(one) for one in runs],
     }
@@ -144,6 +144,15 @@ def _parted(runs: Sequence[_Run]) -> Iterator[dict[str, Any]]:
                 yield {"run": one.name, "page": page, "token": token}
 
 
+def _row(one: _Run) -> str:
+    done = one.done
+    num_tokens, peak = sum(map(len, done.answers)), f"{done.peak_bytes / _MIB:.0f} MiB"
+    return (
+        f"  {one.name:<30} {num_tokens:>7} {done.cpu_seconds:8.1f} "
+        f"{done.tokens_per_cpu_second:10.2f} {peak:>10}"
+    )
+
+
 def _figures(one: _Run) -> dict[str, Any]:
     return {
         "name": one.name,
@@ -157,8 +166,3 @@ def _figures(one: _Run) -> dict[str, Any]:
 
 def _ratio(ours: _Run, theirs: _Run) -> float:
     return round(ours.done.tokens_per_cpu_second / theirs.done.tokens_per_cpu_second, 2)
-
-
-def _span(done: Done) -> str:
-    lengths = [len(prompt) for prompt in done.prompts]
-    return f"{min(lengths)} to {max(lengths)}"

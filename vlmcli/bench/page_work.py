@@ -12,8 +12,9 @@ import numpy.typing as npt
 from vlmcli.bench.pages import page_picture
 
 Pixels = npt.NDArray[np.uint8]
-_WIDTHS, _HEIGHTS = (240, 620), (200, 860)
-"""Pixels; from a receipt to a page of A4 at 72 dpi."""
+_WIDTHS, _HEIGHTS = (200, 460), (180, 620)
+"""Pixels: notes, receipts and small pages, 50 to 360 visual tokens with patches of 28 pixels. As
+many as their answers have, by and large, which is what pages of print have."""
 _LINE_HEIGHT = 18
 
 
@@ -57,7 +58,7 @@ class Done:
 
 
 def page_work(num_pages: int, shortest: int, longest: int) -> list[PageTask]:
-    """Pages of unlike sizes with answers of `shortest` to `longest` tokens; always the same ones."""
+    """Pages of unlike sizes with answers of `shortest` to `longest` tokens, the same every time."""
     rng = np.random.default_rng(16)
     tasks = []
     for seed in range(num_pages):
