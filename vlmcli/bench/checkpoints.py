@@ -10,13 +10,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from vlmcli.checkpoint import built_in_path
 
-_IMAGE, _START, _END, _EOS, _PAD = 256, 257, 258, 259, 260
+BYTE_IMAGE, _START, _END, BYTE_EOS, BYTE_PAD = 256, 257, 258, 259, 260
 """Special tokens of the built-in model's tokenizer."""
 _PRINTED = (33, 127)
 """Its printable ASCII bytes, from and up to."""
@@ -133,19 +133,15 @@ def write_checkpoint(
     printable letters: its weights are scaled by their fan-in, its output layer is not its
     embedding.
     """
-    from transformers import AutoConfig, AutoModelForImageTextToText
-    from transformers.utils import logging
+    from transformers import AutoConfig
 
-    logging.disable_progress_bar()
-    torch.manual_seed(0)
     config = _config(shape) | {"tie_word_embeddings": not lively}
-    model = AutoModelForImageTextToText.from_config(
-        AutoConfig.for_model(shape.family, **config), dtype=dtype
+    path = save_random(
+        folder / shape.name,
+        AutoConfig.for_model(shape.family, **config),
+        lively=lively,
+        dtype=dtype,
     )
-    if lively:
-        _enliven(model)
-    path = folder / shape.name
-    model.save_pretrained(path)
     processor = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "patch_size": _PATCH[shape.family],
@@ -160,6 +156,23 @@ def write_checkpoint(
     return path
 
 
+def save_random(
+    path: Path, config: Any, *, lively: bool = True, dtype: torch.dtype = torch.float32
+) -> Path:
+    """Config and random weights of a model of transformers; what `lively` is, says
+    `write_checkpoint`."""
+    from transformers import AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    torch.manual_seed(0)
+    model = AutoModelForImageTextToText.from_config(config, dtype=dtype)
+    if lively:
+        _enliven(model)
+    model.save_pretrained(path)
+    return path
+
+
 @torch.no_grad()
 def _enliven(model: torch.nn.Module) -> None:
     for name, parameter in model.named_parameters():
@@ -167,6 +180,9 @@ def _enliven(model: torch.nn.Module) -> None:
         if parameter.ndim > 1:
             # Sharp attention: the average over all tokens is the same whatever is asked.
             sharp = 2.0 if "q_proj" in name or "k_proj" in name else 1.0
+            if "patch_embed" in name:
+                # Most of a page is paper: what is equal all over a patch must not drown the print.
+                noise -= noise.mean(dim=tuple(range(1, noise.ndim)), keepdim=True)
             parameter.copy_(noise * sharp / parameter[0].numel() ** 0.5)
         else:
             is_norm = "norm" in name or "ln_q" in name
@@ -193,15 +209,15 @@ def _config(shape: Shape) -> dict[str, object]:
             "rope_theta": 1e6,
             "mrope_section": [time, (head_dim // 2 - time) // 2, (head_dim // 2 - time) // 2],
         },
-        "eos_token_id": _EOS,
+        "eos_token_id": BYTE_EOS,
         "bos_token_id": None,
-        "pad_token_id": _PAD,
+        "pad_token_id": BYTE_PAD,
     }
     return {
         "text_config": text,
         "vision_config": _vision(shape),
-        "image_token_id": _IMAGE,
-        "video_token_id": _PAD + 1,
+        "image_token_id": BYTE_IMAGE,
+        "video_token_id": BYTE_PAD + 1,
         "vision_start_token_id": _START,
         "vision_end_token_id": _END,
     }

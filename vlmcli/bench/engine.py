@@ -1,9 +1,10 @@
 """`vlmcli bench engine`: our engine against `transformers` generate on the same work.
 
-The same line crops, the same checkpoint in fp32, the same prompts, greedy decoding, one process
-and the same number of threads. transformers runs twice: in length-sorted batches, so that it pads
-little, and one line at a time. All three must give the same text. Ratios are of processor seconds,
-which other jobs on the machine hardly change; the time on the clock is told as well.
+For models that read pages see `engine_pages`. A line reader gets the same line crops, the same
+checkpoint in fp32, the same prompts, greedy decoding, one process and the same number of threads.
+transformers runs twice: in length-sorted batches, so that it pads little, and one line at a time.
+All three must give the same text. Ratios are of processor seconds, which other jobs on the machine
+hardly change; the time on the clock is told as well.
 """
 
 import time
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.bench.engine_pages import RANDOM, run_random
+from vlmcli.bench.engine_pages import run as run_pages
 from vlmcli.bench.pages import page_picture
 from vlmcli.bench.peer import TransformersPeer
 from vlmcli.checkpoint import Checkpoint, find_checkpoint
@@ -21,7 +24,6 @@ from vlmcli.documents.lines import crop_lines, find_lines
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import RequestOutput
-from vlmcli.errors import UsageError
 from vlmcli.readers.lines import column_width, crop_digest, line_request, pad_crop
 
 BATCH = 16
@@ -46,19 +48,36 @@ class _Stopwatch:
         self.wall += time.perf_counter()
 
 
-def run(model: str, *, num_lines: int, threads: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run(
+    model: str, *, num_lines: int, quick: bool, threads: int, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Measure; `say` gets the table line by line.
 
+    Args:
+        model: one of `engine_pages.RANDOM`, or a checkpoint of a native family.
+        num_lines: that a line reader reads.
+        quick: few lines or short answers: whether it works, no figures.
+        threads: of either side.
+        say: takes a line of text.
+
     Returns:
-        `ours_lines_per_s`, `ratio_batched` and `ratio_single` (their processor seconds over ours),
-        `same_text`.
+        Of a line reader `ours_lines_per_s`, `ratio_batched` and `ratio_single` (their processor
+        seconds over ours), `same_text`; of a page reader what `engine_pages.run` returns.
 
     Raises:
-        UsageError: the checkpoint does not read lines.
+        ModelError: the engine has no family for the checkpoint.
     """
+    if model in RANDOM:
+        return run_random(model, quick=quick, threads=threads, say=say)
     checkpoint = find_checkpoint(model)
     if checkpoint.reads != "lines":
-        raise UsageError(f"{model} reads whole pages", remedy="name a line-reading checkpoint")
+        return run_pages(checkpoint.path, model, quick=quick, threads=threads, say=say)
+    return _run_lines(checkpoint, min(num_lines, BATCH) if quick else num_lines, threads, say)
+
+
+def _run_lines(
+    checkpoint: Checkpoint, num_lines: int, threads: int, say: Callable[[str], None]
+) -> dict[str, Any]:
     crops = list(_crops(num_lines, checkpoint))
     outputs, ours, stats = _run_ours(checkpoint, crops, threads)
     texts = [output.text for output in outputs]

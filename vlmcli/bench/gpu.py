@@ -20,19 +20,15 @@ import torch
 from vlmcli.bench.checkpoints import Shape, write_checkpoint
 from vlmcli.bench.page_peer import PagePeer
 from vlmcli.bench.pages import page_picture
-from vlmcli.bench.requests import page_questions
-from vlmcli.documents.base import PixelSize
+from vlmcli.bench.planned import planned
+from vlmcli.bench.requests import endless, page_questions
 from vlmcli.engine.config import EngineConfig, ModelConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.model_runner import ModelRunner
-from vlmcli.engine.request import Request, RequestOutput, SamplingParams
+from vlmcli.engine.request import Request, RequestOutput
 from vlmcli.engine.tokenizer import load_tokenizer
 from vlmcli.errors import MissingExtraError, UsageError
-from vlmcli.memory.checkpoint_facts import facts_from_directory
-from vlmcli.memory.plan import plan_job
-from vlmcli.memory.settings import Plan, PlanSettings
-from vlmcli.options import DEFAULT_DPI, OcrOptions
-from vlmcli.readers.config import engine_config
+from vlmcli.options import DEFAULT_DPI
 
 _QUESTION = "Read the page."
 _WARM_UP_TOKENS = 8
@@ -40,24 +36,6 @@ _COPY_BYTES = 1 << 30
 _COPIES = 10
 Say = Callable[[str], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
-    """A page of a known size in pixels, as a plan wants it."""
-
-    number: int
-    width: int
-    height: int
-    document: str = "made up"
-
-    def pixel_size(self, dpi: float, max_pixels: int) -> PixelSize:
-        """Its size, whatever is asked for."""
-        return PixelSize(self.width, self.height, dpi, False)
-
-    def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
-        """Nothing: it is drawn before."""
-        return 0
 
 
 def run(shape: Shape, *, num_pages: int, max_tokens: int, device: str, say: Say) -> dict[str, Any]:
@@ -113,11 +91,14 @@ def measure(
         `pages_ratio` (transformers' seconds over ours), and the figures that these are made of.
     """
     place = torch.device(device)
-    plan, config = _planned(path, num_pages, max_tokens, device, dtype, dpi)
+    height, width = page_picture(0, dpi=dpi).shape
+    plan, config = planned([(width, height)] * num_pages, path, max_tokens, device, dtype)
     ours = _measure_ours(path, config, num_pages, max_tokens, place, dpi)
-    peer = PagePeer(path, ours.model_config, place, ours.dtype)
-    peer.answer(ours.work[:1], _WARM_UP_TOKENS)
-    theirs, peer_seconds = _timed(place, lambda: peer.answer(ours.work, max_tokens))
+    peer = PagePeer(path, ours.model_config.image_token_id, place, ours.dtype)
+    prompts = [request.prompt_token_ids for request in ours.work]
+    pictures = [request.images[0].pixels for request in ours.work]
+    peer.answer(prompts[:1], pictures[:1], _WARM_UP_TOKENS)
+    theirs, peer_seconds = _timed(place, lambda: peer.answer(prompts, pictures, max_tokens))
     found = {
         "pages": num_pages,
         "tokens": max_tokens,
@@ -165,7 +146,7 @@ def _measure_ours(
     tokenizer = load_tokenizer(path)
     engine = Engine(runner, tokenizer, runner.config)
     pages = page_questions(engine, num_pages, [_QUESTION], max_tokens, dpi=dpi)
-    work = [_endless(request, max_tokens) for request in pages]
+    work = [endless(request, max_tokens) for request in pages]
     _warm_up(engine, work[0])
     outputs, seconds = _timed(place, lambda: engine.generate(work))
     taken = _taken_bytes(place)
@@ -206,37 +187,9 @@ def _require_cuda(device: str) -> torch.device:
     return place
 
 
-def _planned(
-    path: Path, num_pages: int, max_tokens: int, device: str, dtype: str, dpi: int
-) -> tuple[Plan, EngineConfig]:
-    """The plan for the pages, and the engine that it makes."""
-    is_cuda = device.startswith("cuda")
-    facts = facts_from_directory(path, path.name)
-    settings = PlanSettings(
-        device="cuda" if is_cuda else "cpu",
-        dtype=dtype,
-        max_tokens=max_tokens,
-        vision_cache=0,
-        max_pages_in_flight=num_pages,
-    )
-    height, width = page_picture(0, dpi=dpi).shape
-    sheets = [Sheet(number=i + 1, width=width, height=height) for i in range(num_pages)]
-    plan = plan_job(sheets, facts, settings, 1 << 50)
-    options = OcrOptions(
-        inputs=(), device=device, dtype=dtype, drafts="off", reuse="off", max_tokens=max_tokens
-    )
-    return plan, engine_config(options, plan.budgets, reads="page")
-
-
-def _endless(request: Request, num_tokens: int) -> Request:
-    """The request with an answer of exactly so many tokens: the model cannot end it."""
-    sampling = SamplingParams(max_tokens=num_tokens, stop_token_ids=(-1,), logprobs=False)
-    return replace(request, sampling=sampling)
-
-
 def _warm_up(engine: Engine, request: Request) -> None:
     """Every kind of step once; what the request leaves in caches is given up."""
-    engine.generate([_endless(replace(request, request_id="warm-up"), _WARM_UP_TOKENS)])
+    engine.generate([endless(replace(request, request_id="warm-up"), _WARM_UP_TOKENS)])
     engine.drop_caches()
 
 

@@ -55,7 +55,7 @@ class TransformersPeer:
     def read(self, crops: Sequence[Pixels], prompts: Sequence[list[int]]) -> list[str]:
         """Texts of line crops, read as one batch padded on the left; prompts from `prompts`."""
         values, grids = pixel_values(crops, self._config.processor)
-        ids, mask = _pad_left(prompts, self._config.eos_token_ids[0])
+        ids, mask = pad_left(prompts, self._config.eos_token_ids[0])
         limits = [_BYTES_PER_COLUMN * self._columns(crop) + 16 for crop in crops]
         out = self._model.generate(
             input_ids=ids,
@@ -93,7 +93,7 @@ def pixel_values(images: Sequence[Pixels], processor: ProcessorConfig) -> tuple[
     return torch.from_numpy(values.reshape(len(values), -1)), torch.tensor(grids)
 
 
-def _pad_left(prompts: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
+def pad_left(prompts: Sequence[Sequence[int]], fill: int) -> tuple[Tensor, Tensor]:
     """Token ids and attention mask, both int64 [B, longest]."""
     longest = max(map(len, prompts))
     ids = torch.full((len(prompts), longest), fill)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vlmcli.bench.pages import page_picture
 from vlmcli.engine.engine import Engine
-from vlmcli.engine.request import DraftSource, Request
+from vlmcli.engine.request import DraftSource, Request, SamplingParams
 from vlmcli.readers.pages import page_requests, prompt_ending
 
 
@@ -39,3 +39,9 @@ def with_drafts(
         replace(request, drafts=(DraftSource(name="answer", token_ids=token_ids),))
         for request, token_ids in zip(requests, drafts, strict=True)
     ]
+
+
+def endless(request: Request, num_tokens: int) -> Request:
+    """The request with an answer of exactly so many tokens: the model cannot end it."""
+    sampling = SamplingParams(max_tokens=num_tokens, stop_token_ids=(-1,), logprobs=False)
+    return replace(request, sampling=sampling)

@@ -95,6 +95,11 @@ def peak_during(work: Callable[[], object]) -> int:
     # Resets what it remembers: proc(5).
     Path("/proc/self/clear_refs").write_text("5")
     work()
+    return own_peak()
+
+
+def own_peak() -> int:
+    """Highest resident bytes of this process since it was started, or since that was forgotten."""
     status = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     return peak * 1024

@@ -70,16 +70,29 @@ def probe(
 
 @app.command()
 def engine(
-    lines: Annotated[int, typer.Option(min=1, help="Text lines to read.")] = 64,
+    lines: Annotated[int, typer.Option(min=1, help="Text lines that a line reader reads.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both runtimes.")] = 1,
     model: Annotated[
-        str, typer.Option(metavar="NAME|DIR", help="A line-reading checkpoint.")
+        str,
+        typer.Option(
+            metavar="NAME|DIR",
+            help="Built-in model or a checkpoint; or random weights that are written for the "
+            "occasion: random-qwen2-vl (210 million), random-smolvlm (shape of SmolVLM-256M).",
+        ),
     ] = "nano",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Tiny random weights, short answers: no figures to go by."),
+    ] = False,
 ) -> None:
-    """Our engine against transformers' generate: same crops, same checkpoint, same text."""
+    """Our engine against transformers' generate: same weights, same work, same tokens.
+
+    A page reader reads pages one at a time and sixteen unlike ones together, with answers of 20 to
+    400 tokens. Page readers: Linux only.
+    """
     from vlmcli.bench import engine as bench
 
-    _show(lambda say: bench.run(model, num_lines=lines, threads=threads, say=say))
+    _show(lambda say: bench.run(model, num_lines=lines, quick=quick, threads=threads, say=say))
 
 
 @app.command()

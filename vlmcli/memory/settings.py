@@ -138,7 +138,7 @@ class PlanSettings:
         return self.resolve_kv_dtype(facts)
 
     def resolve_vision_cache(self, facts: ModelFacts) -> int:
-        """Bytes of KV that finished pages may keep. None for lines: their reader knows equal ones."""
+        """Bytes of KV that finished pages may keep; 0 for lines, of which equal ones are known."""
         if self.vision_cache is not None:
             return self.vision_cache
         return 0 if facts.reads == "lines" else 256 << 20
