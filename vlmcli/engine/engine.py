@@ -208,7 +208,7 @@ class Engine:
         return self._tokenizer.decode(token_ids)
 
     def corrected(self, text: str, mm_hash: bytes) -> str:
-        """What was read of an image, less the changes to a draft in its prompt that lack a ground."""
+        """What was read of an image, less changes to its draft that the draft head disbelieves."""
         return self._images.corrected(text, mm_hash)
 
     def drop_caches(self) -> None:
