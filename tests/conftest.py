@@ -10,8 +10,10 @@ its interpreter, unless TRITON_INTERPRET=0 says that tests/gpu is meant.
 import itertools
 import os
 import signal
+from collections import Counter
 
 import pytest
+from family_checks import CELLS, PROPERTY, Cell, cells_of, table
 from hypothesis import settings
 
 # A pinned CI run judges the change, not the luck of the draw; everybody else's runs explore.
@@ -26,6 +28,8 @@ settings.load_profile("vlmcli")
 _numbers = itertools.count()
 # Triton reads it when it is imported, and some libraries import it early.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+_passed: Counter[Cell] = Counter()
+_failed: Counter[Cell] = Counter()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -40,3 +44,31 @@ def empty_store(tmp_path_factory, monkeypatch):
 def no_configuration(tmp_path_factory, monkeypatch):
     """What the user of this machine has set for vlmcli does not count."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "nothing-there"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Families and checks go into the tests' reports, which xdist's workers send; all tests count,
+    those that will be deselected too."""
+    config.stash[CELLS] = []
+    for item in items:
+        cells = cells_of(item)
+        config.stash[CELLS] += cells
+        item.user_properties += [(PROPERTY, list(cell)) for cell in cells]
+
+
+def pytest_runtest_logreport(report):
+    """Count what passed and failed: under xdist only the controller's counts are printed."""
+    cells = [tuple(value) for name, value in report.user_properties if name == PROPERTY]
+    if report.failed:
+        _failed.update(cells)
+    elif report.when == "call" and report.passed:
+        _passed.update(cells)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Families × checks, where tests of them ran."""
+    if _passed or _failed:
+        terminalreporter.section("families × checks: tests passed", "-")
+        for line in table(_passed, _failed):
+            terminalreporter.write_line(line)

@@ -52,6 +52,7 @@ def logits_of(runner, steps):
     return [runner.execute(make_batch(runner, chunks)) for chunks in steps]
 
 
+@pytest.mark.check("triton")
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_the_references(kind, tmp_path, monkeypatch):
     # Without it the gate is part of a product and no kernel of ours.

@@ -108,6 +108,7 @@ def tokens(outputs) -> list[list[int]]:
     return [list(output.token_ids) for output in outputs]
 
 
+@pytest.mark.check("greedy")
 @pytest.mark.parametrize(
     "config",
     [

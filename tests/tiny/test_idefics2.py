@@ -47,6 +47,7 @@ PUBLISHED = {
 """As short as the published config.json: what is left out takes the classes' defaults."""
 
 
+@pytest.mark.check("pixels", family="idefics2")
 @given(st.integers(9, 400), st.integers(9, 400), st.booleans())
 def test_pixels_and_patches_equal_transformers(width, height, grey):
     settings = {"size": {"shortest_edge": 60, "longest_edge": 300}}

@@ -18,6 +18,7 @@ from tiny_checkpoints import (
     write_checkpoint,
 )
 
+from vlmcli.engine import layers
 from vlmcli.kernels import reference as reference_kernels
 
 TOLERANCE = 1e-5
@@ -52,6 +53,7 @@ def blocks_for(prompt, first, size):
     return tuple(range(first, first + -(-len(prompt.ids) // size)))
 
 
+@pytest.mark.check("logits")
 def test_whole_prompts_alone(sides):
     reference, runner = sides
     for prompt in prompts_of(runner):
@@ -60,6 +62,7 @@ def test_whole_prompts_alone(sides):
         assert_close(ours, reference_logits(reference, runner, prompt))
 
 
+@pytest.mark.check("batch", "images")
 def test_batch_of_unlike_prompts(sides):
     reference, runner = sides
     chunks, first = [], 1
@@ -72,6 +75,7 @@ def test_batch_of_unlike_prompts(sides):
     assert_close(ours, torch.cat(theirs))
 
 
+@pytest.mark.check("chunks", "images")
 @pytest.mark.parametrize("step", [1, 3, 8])
 def test_chunks_across_image_borders(sides, step):
     reference, runner = sides
@@ -128,6 +132,27 @@ def test_both_rotary_layouts(tmp_path, monkeypatch, kind):
     assert adjacent.model.model.layers[0].self_attn.adjacent
     assert not halves.model.model.layers[0].self_attn.adjacent
     assert_close(*(side.execute(make_batch(side, [chunk])) for side in (adjacent, halves)))
+
+
+@pytest.mark.parametrize("kind", ["merge2_patch14", "glm_ocr", "lighton_ocr"])
+def test_both_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
+    """Row by row or column by column: a matter of speed, never of values; none in the tower."""
+    path = write_checkpoint(tmp_path, kind, vocab_size=200)
+    rows = load_runner(path)
+    monkeypatch.setattr(layers, "_WIDE_BYTES", 0)
+    columns = load_runner(path)
+    mlp = columns.model.model.layers[0].mlp
+    assert not mlp.gate_up_proj.weight.is_contiguous() and mlp.down_proj.weight.is_contiguous()
+    assert not columns.model.lm_head.weight.is_contiguous()
+    assert all(weight.is_contiguous() for weight in columns.model.visual.parameters())
+    assert all(weight.is_contiguous() for weight in rows.model.parameters())
+    for one, other in zip(rows.model.parameters(), columns.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    prompt = prompts_of(rows)[3]
+    blocks = blocks_for(prompt, 1, 16)
+    for start, end in ((0, len(prompt.ids) - 1), (len(prompt.ids) - 1, len(prompt.ids))):
+        chunk = Chunk(prompt, start, end, blocks)
+        assert_close(*(side.execute(make_batch(side, [chunk])) for side in (columns, rows)))
 
 
 def test_bfloat16_stays_near_float32(tmp_path):

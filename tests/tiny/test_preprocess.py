@@ -54,6 +54,7 @@ def theirs(picture, processor):
     return out["pixel_values"], out["image_grid_thw"][0]
 
 
+@pytest.mark.check("pixels", family="qwen2_vl")
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(20, 260),

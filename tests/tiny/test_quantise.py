@@ -75,6 +75,7 @@ def test_the_matrices_of_one_half_and_no_others_are_quantised(path, mode):
     assert {m for m in everywhere if not isinstance(m.weight, torch.Tensor)} == inside
 
 
+@pytest.mark.check("quantised")
 @pytest.mark.parametrize("mode", MODES)
 def test_logits_stay_near(path, mode):
     exact = logits_of(load_runner(path))

@@ -52,6 +52,7 @@ def blocks_from(first, num_tokens):
     return tuple(range(first, first + -(-num_tokens // BLOCK)))
 
 
+@pytest.mark.check("logits", "batch", "images")
 def test_prompts_alone_and_together(sides):
     kind, reference, runner = sides
     chunks, theirs, first = [], [], 1
@@ -65,6 +66,7 @@ def test_prompts_alone_and_together(sides):
     assert_close(runner.execute(make_batch(runner, chunks)), torch.cat(theirs))
 
 
+@pytest.mark.check("chunks", "images")
 @pytest.mark.parametrize("step", [3, 11])
 def test_chunks_across_tile_borders(sides, step):
     kind, reference, runner = sides

@@ -47,7 +47,7 @@ PROCESSORS = {
 }
 """Module and class of transformers' processor, and limits in squares of 28 × 28 pixels that small
 pictures reach; GLM-OCR counts those of two frames."""
-MROPE = ["glm_ocr", "paddleocr_vl"]
+MROPE = ["glm_ocr", "paddleocr_vl", "merge2_patch14", "qwen2_5_vl", "qwen3_vl"]
 
 
 def their_processor(kind: str, **more):
@@ -66,6 +66,7 @@ def processor_of(kind: str, path: Path, limits: dict) -> ProcessorConfig:
     return read_model_config(path).processor
 
 
+@pytest.mark.check("pixels")
 @pytest.mark.parametrize("kind", PROCESSORS)
 def test_pixel_values_equal_transformers(kind, tmp_path):
     least, most = PROCESSORS[kind][2]
@@ -104,6 +105,7 @@ def test_limits_that_a_checkpoint_leaves_out_are_those_of_the_processor(kind, tm
     assert ours.resample == theirs.resample
 
 
+@pytest.mark.check("m-rope")
 @pytest.mark.parametrize("kind", MROPE)
 def test_positions_of_frames_rows_and_columns(kind, tmp_path):
     """Grids whose three sides differ, with no more frames than rows or columns."""

@@ -54,10 +54,28 @@ def copy_slot(target: Tensor, row_order: Tensor | None = None) -> WeightSlot:
     return WeightSlot(tuple(target.shape), fill)
 
 
-def make_weight(out_features: int, in_features: int, stored: WeightFormat | None) -> Weight:
-    """Unwritten memory for a matrix [out, in]; None is torch's default dtype."""
+_WIDE_BYTES = 2 << 20
+"""Bytes from which a matrix does not stay in a core's cache from one step to the next."""
+
+
+def make_weight(
+    out_features: int, in_features: int, stored: WeightFormat | None, *, for_few_rows: bool = False
+) -> Weight:
+    """Unwritten memory for a matrix [out, in]; None is torch's default dtype.
+
+    On the CPU a large one that is wider than it is deep lies column by column if it is mostly used
+    `for_few_rows`, as in decode steps: a product with one row then is a sum of columns that are
+    read in order, and not `out` sums of their own. [1, 768] · [768, 5120] in float32, one Zen 3
+    core: 0.68 ms for 1.10; 2 rows 1.3 for 2.3, 8 rows 2.4 for 3.0, 512 rows the same.
+    """
     if stored is None:
-        return parameter(out_features, in_features)
+        matrix = parameter(out_features, in_features)
+        is_large = matrix.nbytes >= _WIDE_BYTES and out_features > in_features
+        is_plain = matrix.device.type == "cpu" and matrix.dtype == torch.float32
+        if for_few_rows and is_large and is_plain:
+            columns = matrix.view(in_features, out_features).t()
+            return nn.Parameter(columns, requires_grad=False)
+        return matrix
     if stored.is_packed:
         return GroupedInt4Weight(out_features, in_features, stored.group_size)
     return Int8Weight(out_features, in_features, rounds_inputs=stored.kind == "w8a8")
@@ -100,9 +118,12 @@ class Linear(Layer):
         *,
         bias: bool = True,
         stored: WeightFormat | None = None,
+        for_few_rows: bool = False,
     ) -> None:
         super().__init__()
-        self.weight: Weight = make_weight(out_features, in_features, stored)
+        self.weight: Weight = make_weight(
+            out_features, in_features, stored, for_few_rows=for_few_rows
+        )
         self.bias = parameter(out_features) if bias else None
         self.out_features = out_features
         self.is_packed = stored is not None and stored.kind == "awq"
@@ -152,8 +173,15 @@ class PackedLinear(Linear):
         *,
         bias: bool,
         stored: WeightFormat | None = None,
+        for_few_rows: bool = False,
     ) -> None:
-        super().__init__(in_features, sum(part.size for part in parts), bias=bias, stored=stored)
+        super().__init__(
+            in_features,
+            sum(part.size for part in parts),
+            bias=bias,
+            stored=stored,
+            for_few_rows=for_few_rows,
+        )
         self.parts = tuple(parts)
 
     def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
@@ -178,13 +206,16 @@ class GatedMLP(nn.Module):
         fused: bool = False,
         out_size: int | None = None,
         stored: WeightFormat | None = None,
+        for_few_rows: bool = False,
     ) -> None:
         super().__init__()
         self.ops = ops
         parts = [Part("gate_proj", intermediate_size), Part("up_proj", intermediate_size)]
         if fused:
             parts = [Part("gate_up_proj", 2 * intermediate_size)]
-        self.gate_up_proj = PackedLinear(hidden_size, parts, bias=bias, stored=stored)
+        self.gate_up_proj = PackedLinear(
+            hidden_size, parts, bias=bias, stored=stored, for_few_rows=for_few_rows
+        )
         self.down_proj = Linear(
             intermediate_size, out_size or hidden_size, bias=bias, stored=stored
         )

@@ -106,6 +106,7 @@ class Attention(nn.Module):
             ),
             bias=config.qkv_bias,
             stored=config.weights,
+            for_few_rows=True,
         )
         self.o_proj = Linear(
             config.num_heads * config.head_dim,
@@ -153,6 +154,7 @@ class DecoderLayer(nn.Module):
             bias=False,
             fused=config.has_fused_gate_up,
             stored=config.weights,
+            for_few_rows=True,
         )
         self.post_self_attn_layernorm = self.post_mlp_layernorm = None
         if config.has_sandwich_norm:

@@ -168,7 +168,9 @@ class Qwen2VL(nn.Module):
         self.lm_head = (
             None
             if config.text.tie_word_embeddings
-            else Linear(config.text.hidden_size, config.text.vocab_size, bias=False)
+            else Linear(
+                config.text.hidden_size, config.text.vocab_size, bias=False, for_few_rows=True
+            )
         )
 
     @staticmethod
