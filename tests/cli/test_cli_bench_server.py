@@ -38,7 +38,7 @@ def test_the_places_in_a_command_are_filled():
     words = bench._command("run {model} --port={port} 'a b'", Path("/m o"), 81)
     assert words == ["run", "/m o", "--port=81", "a b"]
     for command in ("run {model}", "run --port {port}"):
-        with pytest.raises(UsageError, match="no {port}|no {model}"):
+        with pytest.raises(UsageError, match=r"no \{port\}|no \{model\}"):
             bench._command(command, Path("m"), 1)
 
 
