@@ -26,8 +26,9 @@ RUN if [ -n "${TORCH_INDEX}" ]; then \
 
 # Results are kept here; mount a volume to keep them from run to run.
 ENV VLMCLI_CACHE_DIR=/cache
-RUN useradd --create-home reader && mkdir -p /cache /data && chown reader /cache /data
-USER reader
+RUN useradd --uid 10001 --create-home reader && mkdir -p /cache /data && chown reader /cache /data
+# By number: whoever runs it can see that this is not root.
+USER 10001
 WORKDIR /data
 VOLUME /cache
 ENTRYPOINT ["vlmcli"]

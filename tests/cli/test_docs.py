@@ -3,6 +3,7 @@
 `VLMCLI_WRITE_DOCS=1` with this test has docs/commands.md written anew from the program's own help.
 """
 
+import json
 import os
 import re
 import shutil
@@ -64,6 +65,37 @@ def test_options_side_by_side_exist(reference):
 def test_every_page_is_in_the_contents():
     named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
     assert sorted(named) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def instructions():
+    """The Dockerfile's instructions, as (name, rest), continued lines joined."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    return [tuple(line.split(maxsplit=1)) for line in lines if line and not line.startswith("#")]
+
+
+def test_the_container_starts_what_pip_installs():
+    """Entry point, Python and what is installed are those of pyproject and README."""
+    found = instructions()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (entry,) = [json.loads(rest) for name, rest in found if name == "ENTRYPOINT"]
+    assert entry == ["vlmcli"] and set(entry) <= set(project["scripts"])
+    (base,) = [rest for name, rest in found if name == "ARG" and rest.startswith("BASE=")]
+    (minor,) = re.findall(r"^BASE=python:3\.(\d+)-slim$", base)
+    (least,) = re.findall(r"^>=3\.(\d+)$", project["requires-python"])
+    assert int(minor) >= int(least)
+    assert "`pip install .`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    runs = " && ".join(rest for name, rest in found if name == "RUN")
+    installs = re.findall(r"pip install ([^;&]*)", runs)
+    assert len(installs) == 2 and all("-c constraints.txt" in words for words in installs)
+    assert installs[-1].split()[-1].strip('"').startswith(".${EXTRAS")
+    for words in re.findall(r"apt-get install ([^&]*)", runs):
+        packages = [word for word in words.split() if not word.startswith("-")]
+        assert packages == ["python3", "python3-venv"]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    copied = [word for name, rest in found if name == "COPY" for word in rest.split()[:-1]]
+    assert copied and not set(copied) & set(ignored)
+    assert [rest for name, rest in found if name == "USER"] != ["root"]
 
 
 def test_the_container_installs_what_is_there():

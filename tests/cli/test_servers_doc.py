@@ -52,7 +52,8 @@ def test_every_command_runs(shell, port):
 
 
 def test_options_are_those_of_the_program(shell):
-    said = shell("COLUMNS=200 vlmcli ocr --help; COLUMNS=200 vlmcli serve --help")
+    commands = ("ocr", "serve", "bench server")
+    said = "".join(shell(f"COLUMNS=200 vlmcli {command} --help") for command in commands)
     options = set(re.findall(r"`(--[a-z-]+)", TEXT))
     assert len(options) > 15
     assert not [option for option in options if not re.search(rf"{option}\b", said)]

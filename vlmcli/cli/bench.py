@@ -157,7 +157,7 @@ def server(
     pages: Annotated[int, typer.Option(min=1, help="Pages.")] = 8,
     size: Annotated[
         Literal["tiny", "small", "mid"],
-        typer.Option(help="Random checkpoint: 0.6, 20 or 210 million parameters."),
+        typer.Option(help="Random checkpoint: 0.7, 20 or 210 million parameters."),
     ] = "tiny",
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a page's answer.")] = 64,
     concurrency: Annotated[
