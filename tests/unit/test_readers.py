@@ -150,7 +150,7 @@ def test_a_doubtful_line_is_read_twice_and_the_surer_reading_counts(
 
     def sureness(request: Request) -> float:
         pixels = request.images[0].pixels
-        is_again = bool((pixels[0] != pixels[14]).any())
+        is_again = pixels.shape[1] > 308
         return again if is_again else (-0.001 if int(np.median(pixels)) == 40 else -0.2)
 
     engine = PaperEngine(config, lambda grey, _: f"grey {grey} {seen.append(grey) or len(seen)}")

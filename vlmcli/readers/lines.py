@@ -34,8 +34,9 @@ from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 Pixels = npt.NDArray[np.uint8]
 
-_FRAME = 1
-"""Rows of white added above and below a crop that is read again."""
+_STRETCH = 1.08
+"""Width of a crop that is read again; the built-in model learned on 0.88 to 1.1 times the natural
+one. Smaller letters in more white, or the crop a few pixels further right, correct less."""
 _KNOWN_CROPS = 16_384
 """Crops whose answer is remembered: some hundred bytes each, a few MiB in all."""
 _BYTES_PER_COLUMN = 8
@@ -319,14 +320,10 @@ def better(first: Answer, second: Answer) -> Answer:
 
 
 def redrawn(pixels: Pixels) -> Pixels:
-    """A crop (H, W), drawn smaller in as much white: other pixels of the same letters.
-
-    uint8, dark on light, paper at 255, as line crops are.
-    """
+    """A crop, uint8 (H, W), drawn a little wider: other pixels of the same letters."""
     height, width = pixels.shape
-    framed = np.pad(pixels, ((_FRAME, _FRAME), (0, 0)), constant_values=255)
-    shape = (max(1, round(width * height / (height + 2 * _FRAME))), height)
-    return np.asarray(cv2.resize(framed, shape, interpolation=cv2.INTER_AREA), np.uint8)
+    shape = (max(1, round(_STRETCH * width)), height)
+    return np.asarray(cv2.resize(pixels, shape, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def column_width(config: ModelConfig) -> int:
