@@ -24,10 +24,12 @@ _WHOLE_FILE_LIMIT = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineSpec:
-    """How a line reader wants its crops, in pixels."""
+    """How a line reader wants its crops, in pixels, and when it should look again."""
 
     height: int = 28
     max_width: int = 1120
+    reread_below: float = 0.0
+    """Confidence below which a line is read again, drawn a little otherwise; 0 for never."""
 
 
 _USUAL_LINE = LineSpec()
@@ -121,6 +123,7 @@ def find_checkpoint(model: str, quantize: tuple[str, ...] = ()) -> Checkpoint:
         line=LineSpec(
             height=int(reading.get("line_height", _USUAL_LINE.height)),
             max_width=int(reading.get("max_line_width", _USUAL_LINE.max_width)),
+            reread_below=float(reading.get("reread_below", _USUAL_LINE.reread_below)),
         ),
         quantised=quantize,
     )

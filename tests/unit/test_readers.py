@@ -37,6 +37,8 @@ class PaperEngine:
     model_config: ModelConfig
     script: Any
     pace: int = 8
+    sureness: Any = None
+    """Log-probability of every token, from the request; −0.1 without."""
     mend: Any = str
     """What the draft head makes of a text."""
     live: dict[str, tuple[Request, list[int], int]] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class PaperEngine:
                     finish_reason=("stop" if shown[-1] == END else "length")
                     if is_finished
                     else None,
-                    logprobs=(-0.1,) * written,
+                    logprobs=(self.sureness(request) if self.sureness else -0.1,) * written,
                     num_prompt_tokens=len(request.prompt_token_ids),
                     num_visual_tokens=request.placeholders[0].length,
                     num_cached_tokens=0,
@@ -109,9 +111,11 @@ def crop(grey: int, width: int = 300, line: int = 0) -> LineCrop:
     return LineCrop(pixels=pixels, bbox=(0, 0, width, 28), line=line, block=0, row=line, cell=None)
 
 
-def make(engine: PaperEngine, *, retries: int = 2, share: bool = True) -> LineReader:
+def make(
+    engine: PaperEngine, *, retries: int = 2, share: bool = True, reread_below: float = 0.0
+) -> LineReader:
     guard = Guard(cast(Engine, engine), retries=retries)
-    return LineReader(guard, max_tokens=None, share_equal_crops=share)
+    return LineReader(guard, max_tokens=None, share_equal_crops=share, reread_below=reread_below)
 
 
 def drain(reader: LineReader) -> dict[int, PageReading]:
@@ -135,6 +139,42 @@ def test_what_the_draft_head_mends_is_mended_for_all_who_wait(config: ModelConfi
     second = drain(reader)[2]
     assert [c.text for c in first.crops] == ["grey 10", "grey 10", "grey 20"]
     assert second.crops == first.crops[:1]
+
+
+@pytest.mark.parametrize("again", [-0.5, -0.01])
+def test_a_doubtful_line_is_read_twice_and_the_surer_reading_counts(
+    config: ModelConfig, again: float
+) -> None:
+    """Crops of one grey are sure at first sight; the others differ by what a second look gives."""
+    seen: list[int] = []
+
+    def sureness(request: Request) -> float:
+        pixels = request.images[0].pixels
+        is_again = pixels.shape[1] > 308
+        return again if is_again else (-0.001 if int(np.median(pixels)) == 40 else -0.2)
+
+    engine = PaperEngine(config, lambda grey, _: f"grey {grey} {seen.append(grey) or len(seen)}")
+    engine.sureness = sureness
+    reader = make(engine, reread_below=0.97)
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(40, line=1), crop(10, line=2))))
+    reading = drain(reader)[1]
+    assert seen == [10, 40, 10]
+    texts = [c.text for c in reading.crops]
+    assert texts == [f"grey 10 {3 if again > -0.2 else 1}", "grey 40 2", texts[0]]
+    assert reading.crops[0].confidence == pytest.approx(np.exp(max(again, -0.2)))
+    assert reading.tokens.output == 4 * len("grey 10 1.") + len("grey 40 2.")
+    assert reader.stats()["crops_reread"] == 1
+    reader.submit(PageJob(key=2, crops=(crop(10),)))
+    assert drain(reader)[2].crops == reading.crops[:1]
+
+
+def test_aborted_while_it_is_read_again_a_page_leaves_nothing(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda *_: "one line", pace=99)
+    reader = make(engine, reread_below=1.0)
+    reader.submit(PageJob(key=1, crops=(crop(10),)))
+    assert reader.step() == [] and engine.live
+    reader.abort(1)
+    assert not engine.live and not reader.has_work()
 
 
 def test_crops_keep_their_places(config: ModelConfig) -> None:

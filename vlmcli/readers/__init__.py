@@ -129,7 +129,10 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
     guard = Guard(_load_engine(checkpoint, options, budgets), retries=options.retries)
     if checkpoint.reads == "lines":
         return LineReader(
-            guard, max_tokens=options.max_tokens, share_equal_crops=options.reuse != "off"
+            guard,
+            max_tokens=options.max_tokens,
+            share_equal_crops=options.reuse != "off",
+            reread_below=checkpoint.line.reread_below,
         )
     reader = PageReader(
         guard, max_tokens=options.max_tokens, questions=options.question, task=options.task

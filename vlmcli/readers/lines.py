@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +22,7 @@ from vlmcli.engine.request import (
     ImageInput,
     PlaceholderRange,
     Request,
+    RequestTooLargeError,
     SamplingParams,
 )
 from vlmcli.errors import PageError
@@ -32,6 +34,9 @@ from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 Pixels = npt.NDArray[np.uint8]
 
+_STRETCH = 1.08
+"""Width of a crop that is read again; the built-in model learned on 0.88 to 1.1 times the natural
+one. Smaller letters in more white, or the crop a few pixels further right, correct less."""
 _KNOWN_CROPS = 16_384
 """Crops whose answer is remembered: some hundred bytes each, a few MiB in all."""
 _BYTES_PER_COLUMN = 8
@@ -53,6 +58,11 @@ class _Crop:
 
     digest: bytes
     waiting: list[tuple[int, int]]
+    pixels: Pixels
+    shown: bytes
+    """Digest of what the engine was shown: the crop, or the same drawn otherwise."""
+    first: Answer | None = None
+    """What was read at first sight, once it is read again."""
 
 
 class LineReader:
@@ -62,13 +72,23 @@ class LineReader:
         guard: the engine behind the loop guard.
         max_tokens: cap on the output tokens of a line; None derives it from the line's width.
         share_equal_crops: read equal crops once.
+        reread_below: confidence below which a crop is read again, drawn otherwise; the reading
+            with more of it counts. 0 for never.
     """
 
-    def __init__(self, guard: Guard, *, max_tokens: int | None, share_equal_crops: bool) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        max_tokens: int | None,
+        share_equal_crops: bool,
+        reread_below: float = 0.0,
+    ) -> None:
         self._guard = guard
         self._config = guard.engine.model_config
         self._max_tokens = max_tokens
         self._share = share_equal_crops
+        self._reread_below = reread_below
         self._pages: dict[int, _Page] = {}
         self._crops: dict[int, _Crop] = {}
         self._tickets: dict[bytes, int] = {}
@@ -76,6 +96,7 @@ class LineReader:
         self._finished: list[PageReading] = []
         self._num_read = 0
         self._num_shared = 0
+        self._num_reread = 0
 
     def submit(self, job: PageJob) -> None:
         """Queue the crops of a page. One that can never fit makes the page an error from `step`.
@@ -110,7 +131,7 @@ class LineReader:
             with memory_errors_translated():
                 answers = self._guard.step()
             for ticket, answer in answers:
-                self._settle(self._crops.pop(ticket), answer)
+                self._take(self._crops.pop(ticket), answer)
         finished, self._finished = self._finished, []
         return finished
 
@@ -140,7 +161,11 @@ class LineReader:
 
     def stats(self) -> dict[str, float]:
         """The engine's counters, and how many crops were read and shared."""
-        own = {"crops_read": self._num_read, "crops_shared": self._num_shared}
+        own = {
+            "crops_read": self._num_read,
+            "crops_shared": self._num_shared,
+            "crops_reread": self._num_reread,
+        }
         return {**self._guard.engine.stats(), **own}
 
     def close(self) -> None:
@@ -171,14 +196,38 @@ class LineReader:
                     drafts=crop_drafts(job.drafts, crop.bbox, self._guard.engine.encode),
                 )
             )
-            self._crops[ticket] = _Crop(digest=digest, waiting=[place])
+            self._crops[ticket] = _Crop(digest=digest, waiting=[place], pixels=pixels, shown=digest)
             if self._share:
                 self._tickets[digest] = ticket
 
+    def _take(self, crop: _Crop, answer: Answer) -> None:
+        """Settle a crop with its answer, or look again."""
+        answer = replace(answer, text=self._guard.engine.corrected(answer.text, crop.shown))
+        if crop.first is not None:
+            self._settle(crop, better(crop.first, answer))
+        elif not self._is_doubtful(answer) or not self._read_again(crop, answer):
+            self._settle(crop, answer)
+
+    def _is_doubtful(self, answer: Answer) -> bool:
+        return answer.confidence is not None and answer.confidence < self._reread_below
+
+    def _read_again(self, crop: _Crop, answer: Answer) -> bool:
+        """Show a crop a second time, drawn otherwise; whether there is room for that."""
+        pixels = pad_crop(redrawn(crop.pixels), column_width(self._config))
+        shown = crop_digest(pixels)
+        request = line_request(self._config, pixels, shown, max_tokens=self._max_tokens)
+        try:
+            ticket = self._guard.start(request)
+        except RequestTooLargeError:
+            return False
+        self._num_reread += 1
+        self._crops[ticket] = replace(crop, shown=shown, first=answer)
+        if crop.digest in self._tickets:
+            self._tickets[crop.digest] = ticket
+        return True
+
     def _settle(self, crop: _Crop, answer: Answer) -> None:
         self._tickets.pop(crop.digest, None)
-        text = self._guard.engine.corrected(answer.text, crop.digest)
-        answer = replace(answer, text=text)
         if self._share:
             self._known[crop.digest] = answer
             if len(self._known) > _KNOWN_CROPS:
@@ -257,6 +306,24 @@ def line_request(
         )
 
     return build
+
+
+def better(first: Answer, second: Answer) -> Answer:
+    """Of two readings of a line the one with more confidence; what both took counts."""
+    kept = second if (second.confidence or 0.0) > (first.confidence or 0.0) else first
+    return replace(
+        kept,
+        tokens=add_tokens(first.tokens, second.tokens),
+        seconds=add_seconds(first.seconds, second.seconds),
+        attempts=max(first.attempts, second.attempts),
+    )
+
+
+def redrawn(pixels: Pixels) -> Pixels:
+    """A crop, uint8 (H, W), drawn a little wider: other pixels of the same letters."""
+    height, width = pixels.shape
+    shape = (max(1, round(_STRETCH * width)), height)
+    return np.asarray(cv2.resize(pixels, shape, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def column_width(config: ModelConfig) -> int:

@@ -10,9 +10,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vlmcli.documents.lines.forms import on_upright_rules, tick_boxes
 from vlmcli.documents.lines.ink import THRESHOLD, Grey
 from vlmcli.documents.lines.marks import Marks, Mask, label, letter_size
-from vlmcli.documents.lines.rules import Rule, dashed_rules, without_rules
+from vlmcli.documents.lines.rules import Rule, dashed_rules, rules_of, without_rules
 from vlmcli.documents.lines.touching import split_touching
 
 _SOLID_SHARE, _DENSE_SHARE = 0.2, 0.6
@@ -57,7 +58,11 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
     y = ((marks.y0 + marks.y1) / 2).astype(np.int64)
     x = ((marks.x0 + marks.x1) / 2).astype(np.int64)
     vast = (marks.height > 0.4 * ink.shape[0]) | (marks.width > 0.9 * ink.shape[1])
-    ids = np.flatnonzero(~vast & ~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0))
+    fits = ~vast & ~_is_large(marks, size) & (marks.area >= 3) & (zone[y, x] == 0)
+    ids = np.flatnonzero(fits & ~on_upright_rules(marks, vertical, size))
+    boxes = tick_boxes(marks.take(ids), ids + 1, labels, size)
+    vertical += rules_of(marks.take(ids[boxes]))
+    ids = ids[~boxes]
     letters = marks.take(ids)
     if zone.any():
         wide = cv2.dilate(zone, _square(3 * size))

@@ -20,6 +20,8 @@ _SIDE_REACH = 2.0
 """The same for a dash or a run of dots: `- 3 -` on a typewriter, a leader."""
 _ABOVE, _BELOW = 0.55, 0.6
 """Letter sizes above the tallest letter and below the baseline: accents, tails of commas."""
+_HOVERING = 0.5
+"""Letter sizes between a letter and what is too far above it to be its accent."""
 _BIT_LETTERS = 8
 _STEEP = 0.1
 """Slope left after deskewing that light print on dark does not have: six degrees."""
@@ -230,6 +232,7 @@ def _is_clear(marks: Marks, bands: _Bands, row: int, spread: float) -> bool:
 def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:
     base, size = bands.base[row], float(bands.size[row])
     extra = np.array(bands.extra[row], np.int64)
+    extra = extra[~_hovers(marks, extra, bands.members[row], base, size)]
     if extra.size:
         line = base.at((marks.x0[extra] + marks.x1[extra]) / 2)
         base = replace(
@@ -245,6 +248,18 @@ def _piece(marks: Marks, bands: _Bands, row: int) -> Piece:
         letters=len(bands.members[row]),
         inverted=bool(bands.inverted[row]),
     )
+
+
+def _hovers(marks: Marks, extra: Ints, members: Ints, base: Baseline, size: float) -> Mask:
+    """Which small marks are dirt or a tail of the line above: over a letter, but far over it.
+
+    An accent sits close to its letter. A mark that counted would make the line's crop smaller.
+    """
+    middle = (marks.x0[extra] + marks.x1[extra]) / 2
+    above = base.at(middle) - marks.y1[extra] >= base.ascent
+    over = (marks.x0[members] <= middle[:, None]) & (middle[:, None] <= marks.x1[members])
+    gaps = np.where(over, marks.y0[members] - marks.y1[extra, None], np.inf).min(axis=1)
+    return np.asarray(above & (gaps > _HOVERING * size) & np.isfinite(gaps))
 
 
 def _reach(values: Floats, limit: float) -> float:

@@ -52,10 +52,14 @@ def without_rules(
     chosen = np.concatenate(([False], rule))[labels].view(np.uint8)
     # One pixel more on either side: the grey rim of a rule would stay as slivers.
     rim = np.ones((1, 3) if upright else (3, 1), np.uint8)
-    rules = marks.take(rule)
-    boxes = zip(*(v.tolist() for v in (rules.x0, rules.y0, rules.x1, rules.y1)), strict=True)
-    found = tuple(Rule(x0=a, y0=b, x1=c, y1=d) for a, b, c, d in boxes)
+    found = rules_of(marks.take(rule))
     return np.asarray(ink & (1 - cv2.dilate(chosen, rim)), np.uint8), found
+
+
+def rules_of(marks: Marks) -> tuple[Rule, ...]:
+    """The boxes of marks as rules."""
+    boxes = zip(*(v.tolist() for v in (marks.x0, marks.y0, marks.x1, marks.y1)), strict=True)
+    return tuple(Rule(x0=a, y0=b, x1=c, y1=d) for a, b, c, d in boxes)
 
 
 def dashed_rules(letters: Marks, size: float) -> tuple[Mask, tuple[Rule, ...]]:
