@@ -20,6 +20,7 @@ from tiny_checkpoints import (
 
 from vlmcli.engine import layers
 from vlmcli.kernels import reference as reference_kernels
+from vlmcli.kernels.packed import PackedWeight
 
 TOLERANCE = 1e-5
 
@@ -135,12 +136,12 @@ def test_both_rotary_layouts(tmp_path, monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", ["merge2_patch14", "glm_ocr", "lighton_ocr"])
-def test_both_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
-    """Row by row or column by column: a matter of speed, never of values; none in the tower."""
+def test_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
+    """By rows, by columns, packed: a matter of speed, never of values; none in the tower."""
     path = write_checkpoint(tmp_path, kind, vocab_size=200)
     rows = load_runner(path)
     monkeypatch.setattr(layers, "_WIDE_BYTES", 0)
-    columns = load_runner(path)
+    columns = load_runner(path, max_num_seqs=1)
     mlp = columns.model.model.layers[0].mlp
     assert not mlp.gate_up_proj.weight.is_contiguous() and mlp.down_proj.weight.is_contiguous()
     assert not columns.model.lm_head.weight.is_contiguous()
@@ -148,11 +149,35 @@ def test_both_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
     assert all(weight.is_contiguous() for weight in rows.model.parameters())
     for one, other in zip(rows.model.parameters(), columns.model.parameters(), strict=True):
         assert torch.equal(one, other)
+    # Heads in several parts, gate and up in two: whatever a part may hold.
+    monkeypatch.setattr(layers, "_PART_BYTES", 3000)
+    packed = load_runner(path)
+    head = packed.model.lm_head.weight
+    assert isinstance(head, PackedWeight) and len(head.parts) > 2
+    assert packed.model.model.layers[0].mlp.gate_up_proj.weight.is_halved
+    assert set(dict(packed.model.visual.named_parameters())) == set(
+        dict(rows.model.visual.named_parameters())
+    )
     prompt = prompts_of(rows)[3]
     blocks = blocks_for(prompt, 1, 16)
     for start, end in ((0, len(prompt.ids) - 1), (len(prompt.ids) - 1, len(prompt.ids))):
         chunk = Chunk(prompt, start, end, blocks)
-        assert_close(*(side.execute(make_batch(side, [chunk])) for side in (columns, rows)))
+        found = [side.execute(make_batch(side, [chunk])) for side in (columns, packed, rows)]
+        assert_close(found[0], found[2])
+        assert_close(found[1], found[2])
+
+
+def test_what_takes_more_memory_than_loading_is_not_packed(tmp_path, monkeypatch):
+    monkeypatch.setattr(layers, "_WIDE_BYTES", 0)
+    runner = load_runner(write_checkpoint(tmp_path, "merge2_patch14", vocab_size=200), 2)
+    matrices = [m for m in runner.model.modules() if isinstance(m, layers.Linear)]
+    assert any(isinstance(m.weight, PackedWeight) for m in matrices)
+    layer = layers.Linear(8, 64, bias=False, for_few_rows=True)
+    size = 64 * 8 * 4
+    layer.pack(2 * size - 1)
+    assert isinstance(layer.weight, torch.Tensor)
+    layer.pack(2 * size)
+    assert isinstance(layer.weight, PackedWeight)
 
 
 def test_bfloat16_stays_near_float32(tmp_path):

@@ -16,6 +16,7 @@ from vlmcli.engine.awq import awq_tensors
 from vlmcli.engine.weight_formats import WeightFormat
 from vlmcli.kernels import Activation, Ops
 from vlmcli.kernels.linear import Weight, gated_linear, linear, linear_add
+from vlmcli.kernels.packed import HAS_ONEDNN, PackedWeight
 from vlmcli.kernels.quantised import GroupedInt4Weight, Int8Weight, QuantisedWeight
 
 Fill = Callable[[Tensor], None]
@@ -56,6 +57,8 @@ def copy_slot(target: Tensor, row_order: Tensor | None = None) -> WeightSlot:
 
 _WIDE_BYTES = 2 << 20
 """Bytes from which a matrix does not stay in a core's cache from one step to the next."""
+_PART_BYTES = 16 << 20
+"""Of a large matrix as much is packed at a time."""
 
 
 def make_weight(
@@ -66,19 +69,37 @@ def make_weight(
     On the CPU a large one that is wider than it is deep lies column by column if it is mostly used
     `for_few_rows`, as in decode steps: a product with one row then is a sum of columns that are
     read in order, and not `out` sums of their own. [1, 768] · [768, 5120] in float32, one Zen 3
-    core: 0.68 ms for 1.10; 2 rows 1.3 for 2.3, 8 rows 2.4 for 3.0, 512 rows the same.
+    core: 0.68 ms for 1.10; 2 rows 1.3 for 2.3, 512 rows the same.
     """
     if stored is None:
         matrix = parameter(out_features, in_features)
-        is_large = matrix.nbytes >= _WIDE_BYTES and out_features > in_features
-        is_plain = matrix.device.type == "cpu" and matrix.dtype == torch.float32
-        if for_few_rows and is_large and is_plain:
+        if for_few_rows and _is_wide(matrix):
             columns = matrix.view(in_features, out_features).t()
             return nn.Parameter(columns, requires_grad=False)
         return matrix
     if stored.is_packed:
         return GroupedInt4Weight(out_features, in_features, stored.group_size)
     return Int8Weight(out_features, in_features, rounds_inputs=stored.kind == "w8a8")
+
+
+def _is_wide(matrix: Tensor) -> bool:
+    """Whether the layout of a matrix [out, in] decides how long products of few rows take."""
+    is_large = matrix.nbytes >= _WIDE_BYTES and len(matrix) > matrix.shape[1]
+    return is_large and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+
+
+def pack_for_batches(model: nn.Module, spare_bytes: int) -> None:
+    """Put wide matrices that are used `for_few_rows` into the layout for several sequences a step.
+
+    Args:
+        model: with its weights in their places, which it cannot be given again.
+        spare_bytes: what packing one may take for a moment; those that take more stay as they are.
+    """
+    if not HAS_ONEDNN:
+        return
+    for module in model.modules():
+        if isinstance(module, Linear) and module.for_few_rows:
+            module.pack(spare_bytes)
 
 
 class Layer(nn.Module):
@@ -111,6 +132,9 @@ def quantising_slot(weight: QuantisedWeight, start: int, part: Part) -> WeightSl
 class Linear(Layer):
     """x · Wᵀ + b: [..., in] to [..., out]; the matrix is held as `stored` says."""
 
+    part_rows: int | None = None
+    """Outputs that are packed together; None for as many as are cheap to copy."""
+
     def __init__(
         self,
         in_features: int,
@@ -126,6 +150,7 @@ class Linear(Layer):
         )
         self.bias = parameter(out_features) if bias else None
         self.out_features = out_features
+        self.for_few_rows = for_few_rows
         self.is_packed = stored is not None and stored.kind == "awq"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,12 +165,24 @@ class Linear(Layer):
         """`residual + self(x)` for matrices, which may overwrite the residual."""
         return linear_add(residual, x, self.weight, self.bias)
 
+    def pack(self, spare_bytes: int) -> None:
+        """Let a wide matrix lie as oneDNN wants it; `spare_bytes` as in `pack_for_batches`."""
+        matrix = self.weight
+        if not isinstance(matrix, Tensor) or not _is_wide(matrix):
+            return
+        row_bytes = matrix.nbytes // len(matrix)
+        part_rows = self.part_rows or min(len(matrix), max(1, _PART_BYTES // row_bytes))
+        if matrix.nbytes + part_rows * row_bytes <= spare_bytes:
+            del self.weight
+            self.weight = PackedWeight(matrix, part_rows)
+
     def weight_slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
         """The matrix and the bias."""
         yield from self.part_slots(name, 0, Part("", self.out_features))
 
     def part_slots(self, name: str, start: int, part: Part) -> Iterator[tuple[str, WeightSlot]]:
         """The checkpoint tensors of the rows that `part` has from `start` on."""
+        assert not isinstance(self.weight, PackedWeight), "a packed matrix is not filled again"
         if isinstance(self.weight, Tensor):
             rows = self.weight[start : start + part.size]
             yield f"{name}.weight", copy_slot(rows, part.row_order)
@@ -216,6 +253,7 @@ class GatedMLP(nn.Module):
         self.gate_up_proj = PackedLinear(
             hidden_size, parts, bias=bias, stored=stored, for_few_rows=for_few_rows
         )
+        self.gate_up_proj.part_rows = intermediate_size
         self.down_proj = Linear(
             intermediate_size, out_size or hidden_size, bias=bias, stored=stored
         )

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from vlmcli.engine.config import DtypeName, KvDtypeName, ModelConfig, read_json
-from vlmcli.engine.layers import WeightSlot, iter_slots
+from vlmcli.engine.layers import WeightSlot, iter_slots, pack_for_batches
 from vlmcli.engine.models.draft_head import CtcHead, DraftHead, SlotHead, parse_draft_head
 from vlmcli.engine.models.registry import Model, find_family
 from vlmcli.engine.weight_formats import checkpoint_format
@@ -86,7 +86,13 @@ def resolve_kv_dtype(name: KvDtypeName, otherwise: torch.dtype) -> torch.dtype:
 
 
 def load_model(
-    path: Path, config: ModelConfig, ops: Ops, dtype: torch.dtype, device: torch.device
+    path: Path,
+    config: ModelConfig,
+    ops: Ops,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    for_batches: bool = False,
 ) -> Model:
     """Build the family's model and fill every parameter of it from the checkpoint.
 
@@ -96,6 +102,8 @@ def load_model(
         ops: kernels that the model will call.
         dtype: of weights and activations.
         device: where they live.
+        for_batches: whether several sequences will be decoded together: large matrices are then
+            packed for that, in the memory that loading takes anyway.
 
     Raises:
         ModelError: there are no safetensors weights, or tensors are missing, unexpected, double, of
@@ -112,6 +120,9 @@ def load_model(
             part.ops = ops
     _fill(dict(iter_slots(model)), entries, path, _ignored(config))
     model.to(device).eval()
+    if for_batches:
+        largest = max(entry.num_bytes for entry in entries.values())
+        pack_for_batches(model, max(_BATCH_BYTES, largest))
     return model
 
 

@@ -88,7 +88,8 @@ class ModelRunner:
             # Triton launches its kernels on the current device, wherever the tensors are.
             torch.cuda.set_device(device.index or 0)
         ops = load_ops(device.type)
-        model = load_model(path, model_config, ops, dtype, device)
+        batches = config.max_num_seqs > 1
+        model = load_model(path, model_config, ops, dtype, device, for_batches=batches)
         draft_head = load_draft_head(path, model_config, dtype, device)
         return cls(model, model_config, config, ops, draft_head)
 

@@ -14,13 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vlmcli.kernels.kv_store import quantise
+from vlmcli.kernels.packed import (
+    HAS_ONEDNN,
+    PackedWeight,
+    packed_gated_linear,
+    packed_linear,
+)
 from vlmcli.kernels.quantised import Int8Weight, QuantisedWeight, pieces
 
 if TYPE_CHECKING:
     from vlmcli.kernels import Activation
 
-Weight = Tensor | QuantisedWeight
-"""[out, in], contiguous where it is a tensor; or a matrix in fewer bits."""
+Weight = Tensor | PackedWeight | QuantisedWeight
+"""[out, in], dense where it is a tensor; or a matrix in oneDNN's layout, or in fewer bits."""
 _MIN_ROWS = 16
 """Rows from which a oneDNN call is cheaper than an MKL one (measured)."""
 _FUSED: "dict[Activation, tuple[str, str]]" = {
@@ -29,7 +35,6 @@ _FUSED: "dict[Activation, tuple[str, str]]" = {
     "gelu_tanh": ("gelu", "tanh"),
 }
 """Activation → oneDNN's name and variant. Its swish has no factor, so quick_gelu is not here."""
-_HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def linear(
@@ -47,7 +52,7 @@ def linear(
         A new tensor, [..., out].
     """
     if not isinstance(weight, Tensor):
-        out = _quantised_linear(x, weight, bias)
+        out = _other_linear(x, weight, bias)
         return out if activation is None else activate(out, activation)
     if not _is_fused(x, weight):
         out = F.linear(x, weight, bias)
@@ -60,7 +65,7 @@ def linear(
 def linear_add(residual: Tensor, x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
     """residual + x · Wᵀ + b for [N, in] and a residual of [N, out], which may be overwritten."""
     if not isinstance(weight, Tensor):
-        return residual.add_(_quantised_linear(x, weight, bias))
+        return residual.add_(_other_linear(x, weight, bias))
     if _is_fused(x, weight):
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, bias, "add")
         return out
@@ -75,6 +80,8 @@ def gated_linear(x: Tensor, gate_up: Weight, bias: Tensor | None) -> Tensor | No
     Returns:
         None where it cannot be done in two passes: then `silu_and_mul` follows `linear`.
     """
+    if isinstance(gate_up, PackedWeight) and gate_up.is_halved and bias is None:
+        return packed_gated_linear(x, gate_up)
     if not isinstance(gate_up, Tensor) or not _is_fused(x, gate_up):
         return None
     gate, up = gate_up.chunk(2)
@@ -122,6 +129,13 @@ def w8a8_linear(x: Tensor, weight: Tensor, scales: Tensor, bias: Tensor | None) 
     return out
 
 
+def _other_linear(x: Tensor, weight: PackedWeight | QuantisedWeight, bias: Tensor | None) -> Tensor:
+    if not isinstance(weight, PackedWeight):
+        return _quantised_linear(x, weight, bias)
+    out = packed_linear(x.reshape(-1, weight.in_features), weight, bias)
+    return out.view(*x.shape[:-1], weight.out_features)
+
+
 def _quantised_linear(x: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
     """x · Wᵀ + b for [..., in]; the weight is turned into floating point piece by piece."""
     rows = x.reshape(-1, weight.in_features)
@@ -142,7 +156,7 @@ def _quantised_linear(x: Tensor, weight: QuantisedWeight, bias: Tensor | None) -
 def _is_fused(x: Tensor, weight: Tensor) -> bool:
     # A weight that is not dense takes a thousand times as long.
     return (
-        _HAS_ONEDNN
+        HAS_ONEDNN
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.numel() >= _MIN_ROWS * x.shape[-1]
