@@ -69,7 +69,7 @@ def test_uneven_light_is_evened() -> None:
         sheet.text(60, 40 + 50 * row, words(12, row))
     shade = np.linspace(0.4, 1, sheet.width)[None]
     for crop in crops_of((sheet.pixels * shade).astype(np.uint8)):
-        top = crop.pixels[:2]
+        top = crop.pixels[:1]
         assert top.min() >= 225
 
 

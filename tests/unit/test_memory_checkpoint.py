@@ -78,7 +78,7 @@ def test_built_in_model_is_a_checkpoint_like_any_other() -> None:
     facts = facts_from_directory(Path(vlmcli.__file__).parent / "nano", "nano")
     assert facts.reads == "lines"
     assert facts.stored_parameters is not None
-    assert facts.measure(facts.max_line_width, facts.line_height).num_tokens == 40
+    assert facts.measure(facts.max_line_width, facts.line_height).num_tokens == 32
     assert facts.shape_parameters <= facts.num_parameters <= 1.2 * facts.shape_parameters
 
 
