@@ -29,6 +29,7 @@ def test_what_repeats_is_read_once_and_says_the_same(real) -> None:
     assert result["recording_same_text"] and result["distinct_same_text"]
 
 
+@pytest.mark.slow
 def test_drafts_make_many_tokens_a_step_and_the_same_text(real) -> None:
     sizes = ("--pages", "1", "--lines", "6", "--size", "small", "--max-tokens", "16")
     result = bench(real, "drafts", *sizes, "--rounds", "1")

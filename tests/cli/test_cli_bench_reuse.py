@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
+@pytest.mark.slow
 def test_every_row_reuses_more_and_says_the_same(real) -> None:
     sizes = ("--pages", "1", "--questions", "3", "--max-tokens", "12")
     done = real("bench", "reuse", "--size", "small", *sizes)

@@ -23,7 +23,12 @@ from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.kernels import linear, load_ops, reference, triton_ops
 
 BLOCK_SIZE = 4
-KINDS = ("merge2_patch14", "qwen2_5_vl", "qwen3_vl", "lighton_ocr")
+KINDS = (
+    "merge2_patch14",
+    pytest.param("qwen2_5_vl", marks=pytest.mark.slow),
+    "qwen3_vl",
+    pytest.param("lighton_ocr", marks=pytest.mark.slow),
+)
 """Sectioned positions, windows, normalised heads with DeepStack, rotary patches."""
 
 
@@ -56,7 +61,7 @@ def logits_of(runner, steps):
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_the_references(kind, tmp_path, monkeypatch):
     # Without it the gate is part of a product and no kernel of ours.
-    monkeypatch.setattr(linear, "_HAS_ONEDNN", False)
+    monkeypatch.setattr(linear, "HAS_ONEDNN", False)
     plain = load_runner(write_checkpoint(tmp_path / kind, kind), 24, block_size=BLOCK_SIZE)
     plain.path = tmp_path / kind
     ops = Counting(triton_ops)

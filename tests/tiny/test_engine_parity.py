@@ -113,8 +113,11 @@ def tokens(outputs) -> list[list[int]]:
     "config",
     [
         {},
-        {"max_num_seqs": 1},
-        {"enable_prefix_caching": False, "enable_drafts": False, "enable_graphs": False},
+        pytest.param({"max_num_seqs": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            {"enable_prefix_caching": False, "enable_drafts": False, "enable_graphs": False},
+            marks=pytest.mark.slow,
+        ),
         {"max_num_batched_tokens": 16, "max_num_seqs": 4},
         {"encoder_cache_bytes": 0, "vision_cache_bytes": 0, "max_encoder_tokens": 1},
     ],

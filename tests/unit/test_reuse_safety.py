@@ -68,7 +68,7 @@ def run_job(sheets: list[Sheet], rng: np.random.Generator, *, noise: float) -> C
     return kinds
 
 
-@pytest.mark.parametrize("noise", [0, 4])
+@pytest.mark.parametrize("noise", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_two_of_two_hundred_invoices_are_confused(noise):
     rng = random.Random(1)
     first = invoice(1, size=9)
