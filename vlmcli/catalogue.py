@@ -16,7 +16,7 @@ from vlmcli.checkpoint import (
     model_type_of,
 )
 from vlmcli.engine.models.registry import native_families, published_as
-from vlmcli.errors import MissingExtraError, ModelError
+from vlmcli.errors import ModelError
 from vlmcli.hub import cached_checkpoints
 from vlmcli.memory.facts import ModelFacts
 from vlmcli.memory.request import find_facts
@@ -66,7 +66,7 @@ def installed_models() -> Iterator[InstalledModel]:
         model_type=model_type_of(path),
         num_bytes=_weight_bytes(path),
     )
-    with contextlib.suppress(MissingExtraError, ModelError):
+    with contextlib.suppress(ModelError):
         files = find_rapidocr()
         yield InstalledModel(
             name=RAPIDOCR,

@@ -59,8 +59,8 @@ def check_reader(options: OcrOptions, checkpoint: Checkpoint) -> None:
 
     Raises:
         UsageError: there is one.
-        MissingExtraError: the reader that is to draft is not installed.
-        ModelError: answers have to be data, and the model cannot be asked anything.
+        ModelError: answers have to be data, and the model cannot be asked anything; or the reader
+            that is to draft is not installed.
     """
     is_asked = checkpoint.reads == "page" and checkpoint.model_type != RAPIDOCR
     if options.task != "text" and not is_asked:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from vlmcli.errors import MissingExtraError, ModelError
+from vlmcli.errors import ModelError
 
 RAPIDOCR = "rapidocr"
 """What `--model` calls it."""
@@ -24,6 +24,7 @@ of 30 × 2000 pixels to 736 × 49,000."""
 CELL = 32
 """Sides that the detector sees are multiples of this many pixels."""
 _MODELS = ("*_det_*.onnx", "*_rec_*.onnx")
+_REMEDY = "pip install 'vlmcli[rapidocr]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +86,13 @@ def find_rapidocr() -> RapidOcrFiles:
     """The installed RapidOCR.
 
     Raises:
-        MissingExtraError: it is not installed.
-        ModelError: it comes without its models.
+        ModelError: it is not installed, or comes without its models.
     """
     if any(util.find_spec(name) is None for name in ("rapidocr", "onnxruntime")):
-        raise MissingExtraError("RapidOCR is not installed", "rapidocr")
+        raise ModelError("RapidOCR is not installed", remedy=_REMEDY)
     shipped = sorted(Path(str(file.locate())) for file in metadata.files("rapidocr") or ())
     found = [next((path for path in shipped if path.match(name)), None) for name in _MODELS]
     detector, recogniser = found
     if detector is None or recogniser is None:
-        raise ModelError(
-            "the installed RapidOCR has no models", remedy="pip install 'vlmcli[rapidocr]'"
-        )
+        raise ModelError("the installed RapidOCR has no models", remedy=_REMEDY)
     return RapidOcrFiles(detector=detector, recogniser=recogniser)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vlmcli import rapidocr
 from vlmcli.checkpoint import find_checkpoint
-from vlmcli.errors import ExitCode, MissingExtraError, ModelError, UsageError
+from vlmcli.errors import ExitCode, ModelError, UsageError
 from vlmcli.fitness import check_reader
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.options import OcrOptions
@@ -52,10 +52,10 @@ def test_a_plan_is_bounded_whatever_the_page(width, height):
 
 def test_without_the_extra_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(rapidocr.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError) as caught:
+    with pytest.raises(ModelError) as caught:
         find_checkpoint("rapidocr")
-    # Of every extra that is missing; 7 stays for models that are.
-    assert caught.value.exit_code is ExitCode.USAGE
+    # What is missing is a model, not an option's library.
+    assert caught.value.exit_code is ExitCode.MODEL
     assert caught.value.remedy == "pip install 'vlmcli[rapidocr]'"
     # Planning needs none of it.
     assert make_planner(PlanRequest(model="rapidocr")).facts is not None
