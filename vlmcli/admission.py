@@ -4,7 +4,7 @@ A page counts for what drawing it takes while it is with the workers, and for it
 waits for the model or is read. Pure counting; where the numbers come from is the plan's business.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import Self
 
@@ -60,8 +60,8 @@ class Admission:
         self.limits = limits
         self.max_pages = limits.max_pages
         self._in_workers: dict[int, PageCost] = {}
-        self._in_reader: dict[int, int] = {}
-        self._reader_bytes = 0
+        self._in_reader: dict[int, tuple[int, int]] = {}
+        self._reader_bytes = self._extra_bytes = self._extra_room = 0
 
     @property
     def num_pages(self) -> int:
@@ -76,7 +76,7 @@ class Admission:
             return False
         return (
             self._drawn_together(cost) <= self.limits.worker_bytes
-            and self._reader_bytes + cost.reader_bytes <= self.limits.reader_bytes
+            and self._waiting_bytes + cost.reader_bytes <= self.limits.reader_bytes
         )
 
     def enter(self, serial: int, cost: PageCost) -> None:
@@ -84,21 +84,28 @@ class Admission:
         self._in_workers[serial] = cost
         self._reader_bytes += cost.reader_bytes
 
-    def prepared(self, serial: int, reader_bytes: int) -> None:
-        """A page has come back from the workers and is so many bytes of pixels."""
+    def prepared(self, serial: int, reader_bytes: int, extra_bytes: int = 0) -> None:
+        """A page has come back from the workers: so many bytes of pixels, and beside them."""
         self._reader_bytes += reader_bytes - self._in_workers.pop(serial).reader_bytes
-        self._in_reader[serial] = reader_bytes
+        self._extra_bytes += extra_bytes
+        self._in_reader[serial] = (reader_bytes, extra_bytes)
 
     def leave(self, serial: int) -> None:
         """A page is finished, wherever it was."""
         if serial in self._in_workers:
             self._reader_bytes -= self._in_workers.pop(serial).reader_bytes
         else:
-            self._reader_bytes -= self._in_reader.pop(serial)
+            pixels, extra = self._in_reader.pop(serial)
+            self._reader_bytes -= pixels
+            self._extra_bytes -= extra
 
     def make_room(self, extra_bytes: int) -> None:
-        """So much may be kept of the pages in work beside their pixels."""
-        self.limits = replace(self.limits, reader_bytes=self.limits.reader_bytes + extra_bytes)
+        """So much may be kept of the pages in work beside their pixels; more counts as pixels."""
+        self._extra_room = extra_bytes
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._reader_bytes + max(0, self._extra_bytes - self._extra_room)
 
     def narrow(self, num_pages: int) -> None:
         """From now on no more than so many pages, and not more than before; at least one."""

@@ -188,10 +188,11 @@ class OcrJob:
         page.prepared = prepared
         # A picture has a resized copy in the reader, which the plan has counted.
         size = prepared.nbytes if prepared.picture is None else page.cost.reader_bytes
+        extra = 0
         if outcome.look is not None:
             page.ref = _ref(page, outcome.look)
-            size += outcome.look.nbytes
-        self._intake.admission.prepared(page.task.serial, size)
+            extra = outcome.look.nbytes
+        self._intake.admission.prepared(page.task.serial, size, extra)
         if page.ref is None:
             self._hand_over(page)
 

@@ -279,7 +279,7 @@ class Engine:
         self._num_added += 1
         return Sequence(
             request,
-            arrival=self._num_added,
+            arrival=(request.rank, self._num_added),
             positions=positions,
             position_delta=delta,
             stop_token_ids=frozenset(stops),

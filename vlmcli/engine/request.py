@@ -144,6 +144,8 @@ class Request:
         placeholders: in prompt order, not overlapping.
         sampling: how to generate.
         drafts: guesses at the answer.
+        rank: requests of a lower one are older than those of a higher one, whenever they came; what
+            a page needs once more does not queue behind all pages after it.
 
     Raises:
         ValueError: an empty prompt, or placeholders that do not match the images or the prompt.
@@ -155,6 +157,7 @@ class Request:
     images: tuple[ImageInput, ...] = ()
     placeholders: tuple[PlaceholderRange, ...] = ()
     drafts: tuple[DraftSource, ...] = ()
+    rank: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:

@@ -395,5 +395,5 @@ class Scheduler:
         return SequenceStatus.PREFILLING
 
 
-def _arrival(sequence: Sequence) -> int:
+def _arrival(sequence: Sequence) -> tuple[int, int]:
     return sequence.arrival

@@ -32,7 +32,7 @@ class Sequence:
 
     Args:
         request: what was asked.
-        arrival: running number; a smaller one is older and wins every contest for memory.
+        arrival: rank and running number; a smaller one is older and wins every contest for memory.
         positions: int64 [3, prompt tokens] rotary positions of the prompt, open tokens included.
         position_delta: a generated token at index `i` has position `i + position_delta`.
         stop_token_ids: ids that end the sequence.
@@ -76,7 +76,7 @@ class Sequence:
         self,
         request: Request,
         *,
-        arrival: int,
+        arrival: tuple[int, int],
         positions: npt.NDArray[np.int64],
         position_delta: int,
         stop_token_ids: frozenset[int] = frozenset(),

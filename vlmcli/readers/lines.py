@@ -193,6 +193,7 @@ class LineReader:
                     digest,
                     max_tokens=self._max_tokens,
                     drafts=crop_drafts(job.drafts, crop.bbox, self._guard.engine.encode),
+                    rank=job.key,
                 )
             )
             self._crops[ticket] = _Crop(digest=digest, waiting=[place], pixels=pixels, shown=digest)
@@ -214,7 +215,9 @@ class LineReader:
         """Show a crop a second time, drawn otherwise; whether there is room for that."""
         pixels = pad_crop(redrawn(crop.pixels), column_width(self._config))
         shown = crop_digest(pixels)
-        request = line_request(self._config, pixels, shown, max_tokens=self._max_tokens)
+        request = line_request(
+            self._config, pixels, shown, max_tokens=self._max_tokens, rank=crop.waiting[0][0]
+        )
         try:
             ticket = self._guard.start(request)
         except RequestTooLargeError:
@@ -273,6 +276,7 @@ def line_request(
     *,
     max_tokens: int | None = None,
     drafts: tuple[DraftSource, ...] = (),
+    rank: int = 0,
 ) -> Build:
     """How to ask for the text of one line: the picture alone, in the built-in model's format.
 
@@ -282,6 +286,7 @@ def line_request(
         digest: SHA-256 of the crop, 32 bytes; see `crop_digest`.
         max_tokens: cap on the output; None derives it from the width.
         drafts: guesses at the text.
+        rank: as in `Request`: lines of a page before those of later ones, whatever is read again.
     """
     columns = pixels.shape[1] // column_width(config)
     limit = _BYTES_PER_COLUMN * columns + 16
@@ -302,6 +307,7 @@ def line_request(
                 max_tokens=min(limit, max_tokens or limit), temperature=temperature, seed=seed
             ),
             drafts=drafts,
+            rank=rank,
         )
 
     return build
