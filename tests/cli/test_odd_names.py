@@ -86,6 +86,9 @@ def test_every_output_and_every_reader_of_records(real, shelf):
     report = real("view", "all.jsonl", "-o", "-")
     assert report.stderr == b""
     assert report.stdout.count(b"<script type=") == len(NAMES)
+    planned = real("plan", str(shelf), "--json")
+    assert planned.returncode == 0, planned.stderr.decode()
+    assert json.loads(planned.stdout)["fits"] is True
     score = real("eval", "all.jsonl", "--truth", "text-layer", "--html", "worst.html", "--json")
     assert score.returncode == 0, score.stderr.decode()
     assert json.loads(score.stdout)["cer"]["value"] == 0

@@ -104,6 +104,7 @@ def plan(
     from vlmcli.cli.plan_view import plan_json, plan_table
     from vlmcli.memory.command import other_words
     from vlmcli.memory.request import PlanRequest
+    from vlmcli.outputs.base import encode
 
     done = make_plan(
         PlanRequest(
@@ -146,5 +147,5 @@ def plan(
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")
     text = (plan_json if as_json else plan_table)(done.plan, done.cap_source, done.cluster)
-    stdout.write(text.encode())
+    stdout.write(encode(text))
     raise typer.Exit(ExitCode.OK if done.plan.fits else ExitCode.WILL_NOT_FIT)

@@ -6,6 +6,7 @@ refused. What stands on pages is never changed; Ghostscript, the usual way, writ
 Embeds no fonts, converts no colours, takes off no encryption: such documents are refused.
 """
 
+import contextlib
 import logging
 import warnings
 from importlib.util import find_spec
@@ -21,8 +22,8 @@ _NEWEST = "1.7"
 """The version of PDF that PDF/A-2 and 3 are based on."""
 _PRIVATE = ("/PieceInfo", "/LastModified")
 """What programs keep for themselves in pages and pictures."""
-_HOW_IT_OPENS = ("/OpenAction", "/Info", *_PRIVATE)
-"""Of the catalogue: where a viewer begins, a key that means nothing there, private data."""
+_HOW_IT_OPENS = ("/OpenAction", *_PRIVATE)
+"""Of the catalogue: where a viewer begins, private data."""
 _PAGE_MODES = ("/UseNone", "/UseOutlines", "/UseThumbs", "/FullScreen")
 _LONGEST = 160
 """Characters of a fault: some list every glyph of a font."""
@@ -56,10 +57,17 @@ def require_archivable(source: Source) -> list[str]:
     """
     pikepdf, pdfa = _load()
     try:
-        pdf = pikepdf.open(source.path)
-    except (pikepdf.PdfError, OSError):
+        # Opened here: pikepdf takes no names that are not Unicode.
+        stream = source.path.open("rb")
+    except OSError:
         return []
-    with pdf:
+    with stream, contextlib.ExitStack() as stack:
+        try:
+            pdf = stack.enter_context(pikepdf.open(stream))
+        except pikepdf.PasswordError as error:
+            raise _encrypted(source.name) from error
+        except (pikepdf.PdfError, OSError):
+            return []
         flavour, notes = _prepare(pdf, source.name)
         _require_pass(pdfa.check(pdf, flavour, **_settings(pdf)), source.name)
     return notes
@@ -83,6 +91,8 @@ def write_archival(path: Path, target: Path, name: str) -> None:
             pdfa.save(pdf, target, flavour, **_settings(pdf))
     except pdfa.PdfaError as error:
         _require_pass(error.report, name)
+    except pikepdf.PasswordError as error:
+        raise _encrypted(name) from error
     except (pikepdf.PdfError, OSError) as error:
         raise OutputError(f"cannot write PDF/A of {name}: {error}", remedy=_REMEDY) from error
 
@@ -103,10 +113,7 @@ def _prepare(pdf: Any, name: str) -> tuple[str, list[str]]:
     from pikepdf import pdfa
 
     if pdf.is_encrypted:
-        raise OutputError(
-            f"{name} is encrypted, which PDF/A forbids",
-            remedy="take the encryption off first, as with qpdf --decrypt, or leave out --pdfa",
-        )
+        raise _encrypted(name)
     flavour = "3b" if _has_files(pdf) else "2b"
     _refer_to_files(pdf)
     dropped = _drop_private(pdf)
@@ -114,6 +121,13 @@ def _prepare(pdf: Any, name: str) -> tuple[str, list[str]]:
     changes = pdfa.prepare(pdf, flavour).messages()
     notes += [sentence for level, sentence in changes if level != "debug"]
     return flavour, notes
+
+
+def _encrypted(name: str) -> OutputError:
+    return OutputError(
+        f"{name} is encrypted, which PDF/A forbids",
+        remedy="take the encryption off first, as with qpdf --decrypt, or leave out --pdfa",
+    )
 
 
 def _has_files(pdf: Any) -> bool:
@@ -149,6 +163,9 @@ def _drop_private(pdf: Any) -> list[str]:
                 del holder[key]
                 found[key[1:]] = None
 
+    if "/Info" in pdf.Root:
+        # Means nothing in the catalogue, and is nothing to tell of.
+        del pdf.Root["/Info"]
     drop(pdf.Root, _HOW_IT_OPENS)
     if pdf.Root.get("/PageMode", "/UseNone") not in _PAGE_MODES:
         drop(pdf.Root, ("/PageMode",))
