@@ -36,6 +36,18 @@ def test_generate_answers_in_the_order_of_the_requests() -> None:
     assert all(output.finished for output in outputs)
 
 
+def test_a_lower_rank_is_older_whenever_it_comes() -> None:
+    """One after the other, what is left of the first page goes before the second page."""
+    engine = fake_engine(max_num_seqs=1, enable_drafts=False)
+    for name, rank in (("first", 1), ("second", 2), ("third", 2), ("again", 1)):
+        request = make_request(name, [len(name), 3], max_tokens=5)
+        engine.add_request(replace(request, rank=rank))
+    done = []
+    while engine.has_unfinished():
+        done += [output.request_id for output in engine.step() if output.finished]
+    assert done == ["first", "again", "second", "third"]
+
+
 def test_an_id_can_be_used_again_only_when_it_is_free() -> None:
     engine = fake_engine()
     engine.add_request(make_request("r", [1]))
