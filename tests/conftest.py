@@ -69,6 +69,6 @@ def pytest_runtest_logreport(report):
 def pytest_terminal_summary(terminalreporter):
     """Families × checks, where tests of them ran."""
     if _passed or _failed:
-        terminalreporter.section("families × checks: tests passed", "-")
+        terminalreporter.section("families × checks: tests passed in this run", "-")
         for line in table(_passed, _failed):
             terminalreporter.write_line(line)
