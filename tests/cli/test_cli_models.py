@@ -54,6 +54,7 @@ def test_show_says_what_a_checkpoint_is(cli, hub):
     assert built_in["parameters"] >= counted
 
 
+@pytest.mark.slow
 def test_verify_finds_what_is_wrong(cli, tmp_path):
     assert int(models(cli, "verify", "nano")[0].split()[0]) > 50
     path = shutil.copytree(built_in_path(), tmp_path / "broken")

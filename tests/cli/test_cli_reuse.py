@@ -82,6 +82,7 @@ def test_a_store_that_cannot_be_used_costs_a_warning(real):
     assert len(read_records(done.stdout)) == 1
 
 
+@pytest.mark.slow
 def test_the_doctor_reads_what_a_run_wrote(real, store):
     def findings() -> dict[str, str]:
         found = json.loads(real("doctor", "stats.json", "--json").stdout)["findings"]

@@ -143,6 +143,7 @@ def test_an_answer_that_is_not_streamed_and_one_that_was_cut(job, fake):
     assert (cut["text"], cut["suspect"], cut["status"]) == ("cut her", ["truncated"], "ok")
 
 
+@pytest.mark.slow
 def test_the_models_name(job, fake):
     job.pages(1)
     fake.models = ("one", "two")

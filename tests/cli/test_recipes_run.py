@@ -23,6 +23,7 @@ def gate(shell, *args: str, **variables: str) -> subprocess.CompletedProcess:
     return shell.run("sh", str(GATE), *args, **variables)
 
 
+@pytest.mark.slow
 def test_the_gate_lets_good_texts_pass_and_says_how_good_they_are(shell):
     done = gate(shell, "letter.pdf", "text-layer", "0.3")
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ BLOCK_SIZE = 4
 KINDS = (
     "merge2_patch14",
     pytest.param("qwen2_5_vl", marks=pytest.mark.slow),
-    "qwen3_vl",
+    pytest.param("qwen3_vl", marks=pytest.mark.slow),
     pytest.param("lighton_ocr", marks=pytest.mark.slow),
 )
 """Sectioned positions, windows, normalised heads with DeepStack, rotary patches."""

@@ -140,6 +140,7 @@ def test_preempted_sequences(case):
     assert tokens(engine.generate(requests_of(prompts))) == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["perfect", "noisy", "shifted", "unrelated", "empty"])
 def test_drafts_of_every_quality(case, kind):
     runner, prompts, want = case
@@ -164,6 +165,7 @@ def test_drafts_of_every_quality(case, kind):
     assert (accepted > 60) if kind == "perfect" else (accepted >= 0)
 
 
+@pytest.mark.slow
 def test_sampling_alone_and_in_a_batch(case):
     runner, prompts, _ = case
     requests = requests_of(prompts, temperature=0.8, top_p=0.9, seed=11)

@@ -304,7 +304,13 @@ def test_a_plan_knows_the_shapes(kind, tied, tmp_path):
         assert facts.measure(width, height) == family.geometry(width, height, config.processor)
 
 
-@pytest.mark.parametrize("kind", sorted(UNTILED))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "idefics2" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in sorted(UNTILED)
+    ],
+)
 def test_read_and_planned_from_the_command_line(kind, tmp_path):
     path = write_page_checkpoint(tmp_path / "model", kind)
     pixels = random_picture(np.random.default_rng(0), 130, 170, grey=False)
