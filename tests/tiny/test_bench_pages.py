@@ -51,7 +51,7 @@ def test_both_sides_say_the_same(name, tmp_path):
 def write_quick(name: str, folder: Path) -> Path:
     """The quick checkpoint, written in here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_pages, "_apart", in_here)
+        patch.setattr(engine_pages, "apart", in_here)
         patch.setattr(engine_pages, "write_lively", partial(write_checkpoint, lively=True))
         return engine_pages.RANDOM[name](folder, True)
 
@@ -68,7 +68,7 @@ def test_a_difference_is_told_and_where(tmp_path, monkeypatch):
         answers[3][1] ^= 1
         return replace(done, answers=tuple(map(tuple, answers)))
 
-    monkeypatch.setattr(engine_pages, "_apart", in_here)
+    monkeypatch.setattr(engine_pages, "apart", in_here)
     monkeypatch.setattr(engine_pages, "run_theirs", run_wrong)
     lines = []
     result = engine_pages.run(path, "tiny", quick=True, threads=1, say=lines.append)

@@ -53,6 +53,15 @@ def test_turned_pages_are_read_the_right_way_up(turns: int) -> None:
     assert lengths == pytest.approx([line.length for line in upright], rel=0.02)
 
 
+@pytest.mark.parametrize("size", [18, 20, 30])
+def test_a_few_words_with_tails_below_are_no_turned_page(size):
+    """Three lines about typing have dozens of tails below and none above, and stand upright."""
+    sheet = Sheet()
+    for row in range(3):
+        sheet.text(100, 100 + 60 * row, "Page, gap, typing, apology, jumpy, query", size)
+    assert [line.angle for line in find(sheet)] == pytest.approx([0, 0, 0], abs=1)
+
+
 def test_capitals_and_figures_do_not_turn_a_page() -> None:
     sheet = Sheet()
     for row in range(14):

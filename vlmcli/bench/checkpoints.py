@@ -6,14 +6,13 @@ safetensors. The tokenizer is the built-in model's; their answers mean nothing.
 
 import json
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from vlmcli.bench.apart import apart
 from vlmcli.checkpoint import built_in_path
 
 BYTE_IMAGE, _START, _END, BYTE_EOS, BYTE_PAD = 256, 257, 258, 259, 260
@@ -23,8 +22,8 @@ _PRINTED = (33, 127)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A model of any size: widths and depths of its two halves, and its pixel limit."""
+class Widths:
+    """A model of any size: widths and depths of its two halves."""
 
     name: str
     hidden_size: int
@@ -36,6 +35,12 @@ class Shape:
     vision_width: int
     vision_layers: int
     vision_heads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape(Widths):
+    """A Qwen-VL of any size, and its pixel limit."""
+
     max_pixels: int
     family: Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"] = "qwen2_vl"
 
@@ -120,8 +125,7 @@ THREE_BILLION = Shape(
 def write_lively(folder: Path, shape: Shape) -> Path:
     """A `lively` checkpoint, written by a process of its own: transformers must not count as
     memory of a benchmark."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(write_checkpoint, folder, shape, lively=True).result()
+    return apart(write_checkpoint, folder, shape, lively=True)
 
 
 def write_checkpoint(
@@ -192,27 +196,31 @@ def _enliven(model: torch.nn.Module) -> None:
             parameter[_PRINTED[1] :] = 0
 
 
-def _config(shape: Shape) -> dict[str, object]:
-    head_dim = shape.hidden_size // shape.num_heads
-    time = head_dim // 8
-    text = {
+def text_config(
+    shape: Widths, rope_theta: float, max_positions: int, **rope: object
+) -> dict[str, object]:
+    """The decoder, as transformers' text configurations name its sizes; `rope` says more of it."""
+    return {
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.num_layers,
         "num_attention_heads": shape.num_heads,
         "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": head_dim,
+        "head_dim": shape.hidden_size // shape.num_heads,
         "intermediate_size": shape.intermediate_size,
         "vocab_size": shape.vocab_size,
-        "max_position_embeddings": 32_768,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e6,
-            "mrope_section": [time, (head_dim // 2 - time) // 2, (head_dim // 2 - time) // 2],
-        },
+        "max_position_embeddings": max_positions,
+        "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta, **rope},
         "eos_token_id": BYTE_EOS,
         "bos_token_id": None,
         "pad_token_id": BYTE_PAD,
     }
+
+
+def _config(shape: Shape) -> dict[str, object]:
+    pairs = shape.hidden_size // shape.num_heads // 2
+    time = pairs // 4
+    sections = [time, (pairs - time) // 2, (pairs - time) // 2]
+    text = text_config(shape, 1e6, 32_768, mrope_section=sections)
     return {
         "text_config": text,
         "vision_config": _vision(shape),

@@ -9,12 +9,11 @@ highest resident memory is told. Linux only.
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from vlmcli.bench.apart import apart
 from vlmcli.bench.checkpoints import REUSE, TINY, write_lively
 from vlmcli.bench.page_sides import run_ours, run_theirs
 from vlmcli.bench.page_work import Done, PageTask, first_difference, page_work
@@ -27,10 +26,9 @@ _ALONE = slice(0, None, 8)
 _PEER_BATCHES = (16, 8)
 _MIB = 1 << 20
 Say = Callable[[str], None]
-T = TypeVar("T")
 RANDOM: Mapping[str, Callable[[Path, bool], Path]] = {
     "random-qwen2-vl": lambda folder, quick: write_lively(folder, TINY if quick else REUSE),
-    "random-smolvlm": lambda folder, quick: _apart(
+    "random-smolvlm": lambda folder, quick: apart(
         write_smolvlm, folder, SMOLVLM_TINY if quick else SMOLVLM_256M
     ),
 }
@@ -115,23 +113,17 @@ def _runs(
 ) -> Iterator[_Run]:
     """Ours and theirs one at a time, ours together, theirs in batches of each size."""
     few = [tasks[i] for i in alone]
-    done = _apart(run_ours, path, few, threads, together=False)
+    done = apart(run_ours, path, few, threads, together=False)
     yield _Run(name="vlmcli, one at a time", done=done, pages=alone)
-    done = _apart(run_theirs, path, few, done.prompts, threads, batch_size=1)
+    done = apart(run_theirs, path, few, done.prompts, threads, batch_size=1)
     yield _Run(name="transformers, one at a time", done=done, pages=alone, batch=1)
     pages = range(len(tasks))
-    done = _apart(run_ours, path, tasks, threads, together=True)
+    done = apart(run_ours, path, tasks, threads, together=True)
     yield _Run(name=f"vlmcli, {len(tasks)} at once", done=done, pages=pages)
     prompts = done.prompts
     for size in _PEER_BATCHES:
-        done = _apart(run_theirs, path, tasks, prompts, threads, batch_size=size)
+        done = apart(run_theirs, path, tasks, prompts, threads, batch_size=size)
         yield _Run(name=f"transformers, batches of {size}", done=done, pages=pages, batch=size)
-
-
-def _apart(work: Callable[..., T], *args: object, **options: object) -> T:
-    """What a function returns in a process of its own that starts from nothing."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(work, *args, **options).result()
 
 
 def _parted(runs: Sequence[_Run]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmcli.bench.checkpoints import BYTE_EOS, BYTE_IMAGE, BYTE_PAD, save_random
+from vlmcli.bench.checkpoints import BYTE_IMAGE, BYTE_PAD, Widths, save_random, text_config
 from vlmcli.checkpoint import built_in_path
 
 _FIRST_MARK = 272
@@ -24,19 +24,9 @@ _MARKS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TiledShape:
+class TiledShape(Widths):
     """A SmolVLM of any size: its decoder, its SigLIP tower, and how pages are cut."""
 
-    name: str
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    intermediate_size: int
-    vocab_size: int
-    vision_width: int
-    vision_layers: int
-    vision_heads: int
     tile_size: int
     patch_size: int
     scale_factor: int
@@ -84,21 +74,7 @@ def write_smolvlm(folder: Path, shape: TiledShape) -> Path:
     from transformers import SmolVLMConfig
 
     config = SmolVLMConfig(
-        text_config={
-            "model_type": "llama",
-            "hidden_size": shape.hidden_size,
-            "num_hidden_layers": shape.num_layers,
-            "num_attention_heads": shape.num_heads,
-            "num_key_value_heads": shape.num_kv_heads,
-            "head_dim": shape.hidden_size // shape.num_heads,
-            "intermediate_size": shape.intermediate_size,
-            "vocab_size": shape.vocab_size,
-            "max_position_embeddings": 8192,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 100_000.0},
-            "eos_token_id": BYTE_EOS,
-            "bos_token_id": None,
-            "pad_token_id": BYTE_PAD,
-        },
+        text_config={"model_type": "llama", **text_config(shape, 100_000.0, 8192)},
         vision_config={
             "hidden_size": shape.vision_width,
             "num_hidden_layers": shape.vision_layers,

@@ -16,8 +16,8 @@ from vlmcli.memory.estimate import dtype_bytes, encoder_peak, step_numbers
 
 _SHARE_ROWS = 256 * 128
 """Programs that share contexts, and query rows of one, at the most: `kernels.paged_attention`."""
-_TILED = ("idefics3", "internvl", "llava_onevision", "smolvlm")
 _MANY_PIXELS = 1000
+"""Sides of a picture that every family with tiles cuts into several."""
 
 
 def encoder_graph_tokens(job: Job) -> int:
@@ -28,8 +28,10 @@ def encoder_graph_tokens(job: Job) -> int:
     """
     if job.settings.device == "cpu" or job.model.foreign is not None:
         return 0
-    has_small = job.model.reads == "lines" or job.model.model_type in _TILED
-    return ENCODER_TOKENS if has_small else 0
+    facts = job.model
+    if facts.reads == "lines" or facts.measure(_MANY_PIXELS, _MANY_PIXELS).grid_thw[0] > 1:
+        return ENCODER_TOKENS
+    return 0
 
 
 def graph_pool(job: Job, num_seqs: int) -> int:

@@ -56,13 +56,10 @@ def require_archivable(source: Source) -> list[str]:
         OutputError: it cannot; the message names the fault and its place in the file.
     """
     pikepdf, pdfa = _load()
-    try:
-        # Opened here: pikepdf takes no names that are not Unicode.
-        stream = source.path.open("rb")
-    except OSError:
-        return []
-    with stream, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         try:
+            # Opened here: pikepdf takes no names that are not Unicode.
+            stream = stack.enter_context(source.path.open("rb"))
             pdf = stack.enter_context(pikepdf.open(stream))
         except pikepdf.PasswordError as error:
             raise _encrypted(source.name) from error
