@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,7 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlmcli.engine import images
 from vlmcli.engine.correction import Steps, corrected, split_steps, steps_of
+from vlmcli.engine.images import Drafted
+from vlmcli.memory import estimate
+from vlmcli.readers import lines
 
 BLANK, VOCABULARY = 260, 264
 
@@ -63,6 +68,25 @@ def test_letters_of_several_bytes_are_never_torn():
     logits[[1, 4, 6, 7], BLANK] = 0.0
     assert corrected("nè!", "né!", steps_of(logits)) == "né!"
     assert corrected("né!", b"n\xc3!".decode(errors="replace"), steps_of(logits)) == "né!"
+
+
+def test_what_is_kept_of_a_line_is_what_a_plan_counts():
+    columns, count = 32, 1000
+
+    def keep() -> Drafted:
+        (steps,) = split_steps(steps_of(torch.randn(12 * columns, VOCABULARY)), [12 * columns])
+        return Drafted(bytes(3 * columns), steps)
+
+    # What the libraries do once is no line's.
+    keep()
+    tracemalloc.start()
+    drafted = {number.to_bytes(32): keep() for number in range(count)}
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(drafted) == count
+    assert 0.8 < kept / count / estimate.DRAFT_KNOWN_BYTES <= 1
+    assert images._MAX_DRAFTS == estimate.MOST_DRAFTS_KNOWN
+    assert lines._KNOWN_CROPS == estimate.MOST_CROPS_KNOWN
 
 
 LETTERS = st.text("ab ", max_size=7)

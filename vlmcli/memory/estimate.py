@@ -28,6 +28,11 @@ _LEAST_WORK, _MOST_WORK = 2_600_000, 9_000_000
 CROP_KNOWN_BYTES = 1200
 """Of a line whose answer is remembered, for lines that are equal to it: 1.0 KiB measured."""
 MOST_CROPS_KNOWN = 16_384
+DRAFT_KNOWN_BYTES = 3600
+"""Of what the draft head says of a line of 896 pixels: 3.4 KiB measured, with the steps by which
+the decoder's changes are weighed. A quarter of the lines is drawn twice, most are shorter."""
+MOST_DRAFTS_KNOWN = 4096
+"""Bounds of `readers.lines` and `engine.images`."""
 SKETCH_BYTES_PER_PIXEL = 0.5
 """Of the small picture of a recent page: 0.48 measured on grey scans with noise."""
 MOST_SKETCHES, COMPARE_BYTES, STORE_ROOM = 32 * MIB, 24 * MIB, 32 * MIB

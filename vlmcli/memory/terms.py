@@ -175,11 +175,12 @@ def reader_bytes(job: Job, load: Load, demands: Sequence[Demand]) -> int:
 
 
 def _results(job: Job) -> int:
-    """Answers to lines, kept for lines that are equal."""
+    """Answers to lines, kept for lines that are equal, and the drafts that they were made of."""
     if job.facts is None or job.facts.reads == "page":
         return 0
-    known = min(estimate.MOST_CROPS_KNOWN, sum(demand.sequences for demand in job.demands))
-    return known * estimate.CROP_KNOWN_BYTES
+    lines = sum(demand.sequences for demand in job.demands)
+    answers = min(estimate.MOST_CROPS_KNOWN, lines) * estimate.CROP_KNOWN_BYTES
+    return answers + min(estimate.MOST_DRAFTS_KNOWN, lines) * estimate.DRAFT_KNOWN_BYTES
 
 
 def model_terms(job: Job, load: Load, read: Sequence[Demand]) -> dict[str, int]:
