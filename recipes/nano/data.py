@@ -163,8 +163,8 @@ class LineGenerator:
         size = float(font.size)
         if bottom - top < 0.45 * size:  # a dash or a dot: no line finder crops that closely
             top, bottom = font.getbbox("x")[1] - 0.2 * size, font.getbbox("x")[3] + 0.1 * size
-        # The finder leaves 0.08 letter sizes, some 0.04 em; more where its box is loose.
-        most = 0.15 if rng.random() < 0.85 else 0.4
+        # The finder leaves 0.08 letter sizes, some 0.05 em; more where its box is loose.
+        most = 0.1 if rng.random() < 0.85 else 0.35
         return top - rng.uniform(0.01, most) * size, bottom + rng.uniform(0.01, most) * size
 
     def _side(self) -> float:

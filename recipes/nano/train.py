@@ -54,7 +54,7 @@ STAGES = (
 
 # For a run that goes on from a trained model (--init).
 CONTINUED = (
-    Stage(until=0.30, mode="read", longest=60),
+    Stage(until=0.35, mode="read", longest=64),
     Stage(until=0.75, mode="joint", longest=72),
     Stage(until=1.00, mode="joint", longest=90),
 )
