@@ -267,6 +267,16 @@ def test_refused_before_anything_is_read(real, scan, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_list_of_pages_is_refused_before_anything_is_read(real, tmp_path):
+    """MuPDF reads one page of it and pikepdf none: it was refused when all pages were read."""
+    path = ROOT / "tests" / "data" / "cyclic-page-tree.pdf"
+    done = real("ocr", path, "-f", "pdf", "--pdfa", "-o", tmp_path / "out.pdf")
+    said = done.stderr.decode()
+    assert done.returncode == 4, said
+    assert "cannot become PDF/A: Loop detected" in said
+    assert "page 2" not in said, "nothing was read"
+
+
 def test_without_the_extra_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(archival, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError) as caught:

@@ -134,3 +134,14 @@ def test_many_scripts_keep_their_letters():
     text = "\n".join(page.text for page in prepared(DATA / "many-scripts.pdf"))
     for words in ("μερικά από αυτά", "miękkich francuskich", "мягкие французские", "mjúka franska"):
         assert words in text
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.96])
+def test_a_download_that_broke_off_is_damaged_and_not_without_pages(share, tmp_path):
+    """MuPDF mends what is left to a document of no pages where the list of pages is lost."""
+    whole = (SAMPLES / "pages-1-to-17.pdf").read_bytes()
+    path = tmp_path / "part.pdf"
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(InputError, match=r"part\.pdf: damaged or truncated PDF") as caught:
+        opened(path)
+    assert caught.value.code == "damaged"

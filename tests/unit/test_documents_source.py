@@ -57,6 +57,11 @@ FAULTS = {
         "no-pages",
         "no pages",
     ),
+    "list of pages lost": (
+        b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\ntrailer<</Root 1 0 R>>\n",
+        "damaged",
+        "truncated",
+    ),
     "png header": (picture("PNG")[:20], "damaged", "image"),
     "jpeg head": (b"\xff\xd8\xff\xe0" + bytes(30), "damaged", "image"),
     "tiff head": (b"II*\x00\x08\x00\x00\x00", "damaged", "image"),

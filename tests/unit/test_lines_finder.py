@@ -159,6 +159,23 @@ def test_descenders_and_ascenders_are_inside_tight_lines() -> None:
     assert_same_lines(sheet, find(sheet))
 
 
+@pytest.mark.parametrize("size", [12, 15, 20])
+@pytest.mark.parametrize("count", [4, 6])
+def test_lines_of_almost_nothing_but_descenders_are_no_texture(size: int, count: int) -> None:
+    """Neither heights nor feet of such letters agree: a page of them was taken for grain."""
+    sheet = Sheet(width=850, height=400)
+    for row in range(count):
+        sheet.text(100, 100 + row * round(1.3 * size), "page, gap, typing", size, "mono")
+    found = find(sheet)
+    for line in sheet.lines:
+        x0, y0, x1, y1 = line.box
+        level = [
+            other.bbox for other in found if y0 - 2 <= (other.bbox[1] + other.bbox[3]) / 2 <= y1
+        ]
+        assert min(box[0] for box in level) <= x0 + 2
+        assert max(box[2] for box in level) >= x1 - 2
+
+
 def test_letter_spaced_headings_and_large_ones_beside_small_print() -> None:
     sheet = Sheet(height=1100)
     sheet.text(80, 40, "C O N T E N T S", size=40)

@@ -37,6 +37,7 @@ def open_pdf(source: Source, *, password: str | None, strict: bool) -> "PdfDocum
             file.close()
             raise _locked(source, wrong=bool(password))
         num_pages = int(file.page_count)
+        is_cut_off = num_pages == 0 and not _lists_pages(file)
     except mupdf.errors() as error:
         raise _unopenable(source, error) from error
     finally:
@@ -44,6 +45,10 @@ def open_pdf(source: Source, *, password: str | None, strict: bool) -> "PdfDocum
             os.close(handle)
     if not file.is_pdf:
         raise InputError(f"{source.name}: not a PDF inside", code="not-a-document")
+    if is_cut_off:
+        raise InputError(
+            f"{source.name}: damaged or truncated PDF: its list of pages is missing", code="damaged"
+        )
     if num_pages == 0:
         raise InputError(f"{source.name}: the PDF has no pages", code="no-pages")
     warnings: tuple[str, ...] = ()
@@ -68,6 +73,12 @@ def _openable(source: Source) -> tuple[str, int | None]:
         handle = os.open(source.path, os.O_RDONLY)
         return f"/dev/fd/{handle}", handle
     return name, None
+
+
+def _lists_pages(file: Any) -> bool:
+    """Whether there is a list of pages, an empty one included: MuPDF opens files that lost it."""
+    catalogue = file.pdf_catalog()
+    return bool(catalogue > 0 and file.xref_get_key(catalogue, "Pages/Kids")[0] == "array")
 
 
 def _locked(source: Source, *, wrong: bool) -> EncryptedError:

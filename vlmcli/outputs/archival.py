@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from vlmcli.documents import mupdf
 from vlmcli.documents.base import Source
 from vlmcli.errors import MissingExtraError, OutputError
 
@@ -44,7 +45,8 @@ def require_extra() -> None:
 def require_archivable(source: Source) -> list[str]:
     """See to it, before a page is read, that a PDF can become PDF/A.
 
-    A file that pikepdf cannot open is let pass: the job says what ails it.
+    A file that cannot be opened is let pass: the job says what ails it. One that can be read, but
+    not by pikepdf, is refused: after the reading it would be as damaged.
 
     Args:
         source: a PDF.
@@ -63,7 +65,12 @@ def require_archivable(source: Source) -> list[str]:
             pdf = stack.enter_context(pikepdf.open(stream))
         except pikepdf.PasswordError as error:
             raise _encrypted(source.name) from error
-        except (pikepdf.PdfError, OSError):
+        except OSError:
+            return []
+        except pikepdf.PdfError as error:
+            if _has_pages(source):
+                message = f"{source.name} cannot become PDF/A: {_fault(error)}"
+                raise OutputError(message, remedy=_REMEDY) from error
             return []
         flavour, notes = _prepare(pdf, source.name)
         _require_pass(pdfa.check(pdf, flavour, **_settings(pdf)), source.name)
@@ -91,7 +98,24 @@ def write_archival(path: Path, target: Path, name: str) -> None:
     except pikepdf.PasswordError as error:
         raise _encrypted(name) from error
     except (pikepdf.PdfError, OSError) as error:
-        raise OutputError(f"cannot write PDF/A of {name}: {error}", remedy=_REMEDY) from error
+        message = f"cannot write PDF/A of {name}: {_fault(error)}"
+        raise OutputError(message, remedy=_REMEDY) from error
+
+
+def _has_pages(source: Source) -> bool:
+    """Whether MuPDF, which mends more than pikepdf does, would read pages of it."""
+    try:
+        with mupdf.load().open(stream=source.path.read_bytes(), filetype="pdf") as file:
+            return bool(file.page_count)
+    except mupdf.errors():
+        return False
+    finally:
+        mupdf.take_warnings()
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong, without the name of the file that pikepdf begins with: it may be a copy's."""
+    return str(error).rpartition("): ")[2]
 
 
 def _load() -> tuple[Any, Any]:

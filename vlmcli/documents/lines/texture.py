@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.documents.lines.marks import Ints, Marks, Mask, median
+from vlmcli.documents.lines.marks import Floats, Ints, Marks, Mask, median
 from vlmcli.documents.lines.rows import Rows
 
 _CELL = 12.0
@@ -19,6 +19,10 @@ _DENSE = 60
 """Marks in a patch from which it may be texture; a patch of print holds up to 800."""
 _SHARE = 0.3
 """Share of marks in regular phrases below which a dense patch is texture; print has over 0.6."""
+_HANGING = 4
+"""Letters of which the tops are compared; of three grains, two are level too often."""
+_LEVEL = 0.1
+"""Median distance of tops, in letter heights, up to which letters hang from one line."""
 
 
 def regular_share(phrases: Rows) -> float:
@@ -62,13 +66,20 @@ def _patches(
 
 
 def _is_regular(marks: Marks, members: Ints) -> bool:
-    """Whether letters are of like height and stand on one line."""
+    """Whether letters are of like height and stand on one line, or hang from one.
+
+    Where every other letter has a tail, neither heights nor feet agree, but the tops of letters
+    without ascenders do, to a pixel.
+    """
     if len(members) < 2:
         return False
-    height, feet = marks.height[members], marks.y1[members]
+    height, feet, tops = marks.height[members], marks.y1[members], marks.y0[members]
     own = median(height)
     closeness = 0.15 if len(members) == 2 else 0.25
-    return bool(
-        median(np.abs(height - own)) <= closeness * own
-        and median(np.abs(feet - median(feet))) <= closeness * own
-    )
+    stands = median(np.abs(height - own)) <= closeness * own and _spread(feet) <= closeness * own
+    return bool(stands or (len(members) >= _HANGING and _spread(tops) <= _LEVEL * own))
+
+
+def _spread(values: Floats) -> float:
+    """Median distance from the median."""
+    return median(np.abs(values - median(values)))
