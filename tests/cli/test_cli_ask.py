@@ -58,6 +58,7 @@ def test_every_page_has_its_record_and_every_question_its_answer(together):
     assert (blank["status"], [a["text"] for a in blank["answers"]]) == ("blank", ["", "", ""])
 
 
+@pytest.mark.slow
 def test_together_as_one_by_one(folder, together):
     for index, question in enumerate(QUESTIONS[:2]):
         alone = ask(folder, "scan.pdf", "frames.tiff", *asking(question), *MODEL)

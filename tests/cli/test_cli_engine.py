@@ -54,6 +54,7 @@ def test_a_plan_says_that_it_is_a_guess(folder):
     assert b"--engine transformers" in small.stderr
 
 
+@pytest.mark.slow
 def test_questions_are_answered(folder):
     args = ("-m", "llava", *ENGINE, *OPTIONS, "-q", "Who?", "-q", "When?", "-f", "jsonl")
     done = folder("ask", "scan.pdf", "--pages", "1", *args)

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from command_line import ROOT
 
 from vlmcli.errors import ExitCode
@@ -15,6 +16,7 @@ def labels_of(done):
     return [json.loads(line)["model"] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_records_say_how_the_model_was_rounded_and_the_store_keeps_them_apart(cli, tmp_path):
     env = {"VLMCLI_CACHE_DIR": str(tmp_path / "store")}
     words = ("ocr", SCAN, "--text-layer", "ignore", "-f", "jsonl", "-q")

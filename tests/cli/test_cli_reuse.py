@@ -22,6 +22,7 @@ def kinds(records: list[dict]) -> list[str]:
     return [record["reuse"]["kind"] for record in records]
 
 
+@pytest.mark.slow
 def test_a_run_over_a_changed_document_reads_what_is_new_with_old_texts_as_drafts(real, store):
     scan = real.folder / "scan.pdf"
     args = ("scan.pdf", "--text-layer", "ignore")

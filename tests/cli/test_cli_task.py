@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
     return cli
 
 
+@pytest.mark.slow
 def test_another_task_never_meets_an_old_result(folder):
     env = {"VLMCLI_CACHE_DIR": str(folder.folder / "store")}
     args = ("scan.pdf", *OPTIONS, "--text-layer", "ignore")

@@ -180,6 +180,7 @@ def test_alone_as_among_others(job):
     assert without_history(alone) == without_history(in_company)
 
 
+@pytest.mark.slow
 def test_where_every_page_is_read_two_runs_differ_in_seconds_alone(job):
     first, second = (job.records(SCAN, "--reuse", "off", "-j", str(jobs)) for jobs in (1, 3))
     assert without_seconds(first) == without_seconds(second)

@@ -76,7 +76,10 @@ def test_after_kills_at_any_moment_the_result_is_the_same(scan):
     assert not [path.name for path in folder.iterdir() if "vlmcli" in path.name]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_signal_while_the_model_reads(scan, number, code):
     job = scan.start("ocr", "scan.pdf", *OUTPUTS, "-o", "cut.jsonl")
     assert wait_for(lambda: journaled(scan.folder / CUT) >= 1, job)

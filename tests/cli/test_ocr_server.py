@@ -406,6 +406,7 @@ def test_a_killed_job_goes_on_and_asks_for_no_finished_page_again(job, fake, rea
     assert without_history(resumed) == without_history(job.records("--no-cache"))
 
 
+@pytest.mark.slow
 def test_results_are_kept_by_server_model_and_prompt(job, fake):
     env = {"VLMCLI_CACHE_DIR": str(job.folder / "cache")}
     count = 0

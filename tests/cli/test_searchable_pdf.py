@@ -253,6 +253,7 @@ def test_a_picture_that_speaks_of_pdf_is_a_picture(tmp_path, name):
         assert len(pdf[0].get_images()) == 1
 
 
+@pytest.mark.slow
 def test_to_stdout_and_only_selected_pages(real, tmp_path):
     with pymupdf.open(ROOT / "samples" / "scan.pdf") as scan, pymupdf.open() as two:
         two.insert_pdf(scan)

@@ -256,7 +256,10 @@ def test_a_key_opens_what_is_closed_without(folder):
         assert b"sesame" not in said
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
 def test_running_requests_are_answered_before_the_end(folder, local, number, code):
     with serving(folder) as server:
         found = []
@@ -274,6 +277,7 @@ def test_running_requests_are_answered_before_the_end(folder, local, number, cod
             server.get("/health")
 
 
+@pytest.mark.slow
 def test_what_does_not_end_in_time_is_told_so(folder):
     with serving(folder, "--drain", "0") as server:
         found = []

@@ -27,7 +27,13 @@ def views_of(kind: str, file: Path) -> list:
     return find_family(config.model_type).parts(np.asarray(Image.open(file)), config)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "internvl3" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in sorted(KINDS)
+    ],
+)
 def test_a_page_is_planned_and_read(tmp_path, kind):
     write_tiled_checkpoint(tmp_path / "tiny", kind)
     write_page(tmp_path / "page.png")
