@@ -140,10 +140,12 @@ def test_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
     """By rows, by columns, packed: a matter of speed, never of values; none in the tower."""
     path = write_checkpoint(tmp_path, kind, vocab_size=200)
     rows = load_runner(path)
-    monkeypatch.setattr(layers, "_WIDE_BYTES", 0)
+    monkeypatch.setattr(layers, "_LARGE_BYTES", 0)
     columns = load_runner(path, max_num_seqs=1)
     mlp = columns.model.model.layers[0].mlp
-    assert not mlp.gate_up_proj.weight.is_contiguous() and mlp.down_proj.weight.is_contiguous()
+    for matrix in (mlp.gate_up_proj.weight, mlp.down_proj.weight):
+        assert matrix.is_contiguous() == (matrix.shape[0] <= matrix.shape[1])
+    assert not mlp.gate_up_proj.weight.is_contiguous()
     assert not columns.model.lm_head.weight.is_contiguous()
     assert all(weight.is_contiguous() for weight in columns.model.visual.parameters())
     assert all(weight.is_contiguous() for weight in rows.model.parameters())
@@ -154,7 +156,10 @@ def test_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
     packed = load_runner(path)
     head = packed.model.lm_head.weight
     assert isinstance(head, PackedWeight) and len(head.parts) > 2
-    assert packed.model.model.layers[0].mlp.gate_up_proj.weight.is_halved
+    layer = packed.model.model.layers[0]
+    assert layer.mlp.gate_up_proj.weight.is_halved
+    for matrix in (layer.mlp.down_proj, layer.self_attn.o_proj, layer.self_attn.qkv_proj):
+        assert isinstance(matrix.weight, PackedWeight)
     assert set(dict(packed.model.visual.named_parameters())) == set(
         dict(rows.model.visual.named_parameters())
     )
@@ -168,7 +173,7 @@ def test_layouts_of_wide_matrices(tmp_path, monkeypatch, kind):
 
 
 def test_what_takes_more_memory_than_loading_is_not_packed(tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "_WIDE_BYTES", 0)
+    monkeypatch.setattr(layers, "_LARGE_BYTES", 0)
     runner = load_runner(write_checkpoint(tmp_path, "merge2_patch14", vocab_size=200), 2)
     matrices = [m for m in runner.model.modules() if isinstance(m, layers.Linear)]
     assert any(isinstance(m.weight, PackedWeight) for m in matrices)

@@ -55,7 +55,7 @@ def copy_slot(target: Tensor, row_order: Tensor | None = None) -> WeightSlot:
     return WeightSlot(tuple(target.shape), fill)
 
 
-_WIDE_BYTES = 2 << 20
+_LARGE_BYTES = 2 << 20
 """Bytes from which a matrix does not stay in a core's cache from one step to the next."""
 _PART_BYTES = 16 << 20
 """Of a large matrix as much is packed at a time."""
@@ -84,12 +84,17 @@ def make_weight(
 
 def _is_wide(matrix: Tensor) -> bool:
     """Whether the layout of a matrix [out, in] decides how long products of few rows take."""
-    is_large = matrix.nbytes >= _WIDE_BYTES and len(matrix) > matrix.shape[1]
-    return is_large and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+    return _is_large(matrix) and len(matrix) > matrix.shape[1]
+
+
+def _is_large(matrix: Tensor) -> bool:
+    """Whether products of few rows take as long as reading a matrix takes."""
+    is_read = matrix.nbytes >= _LARGE_BYTES
+    return is_read and matrix.device.type == "cpu" and matrix.dtype == torch.float32
 
 
 def pack_for_batches(model: nn.Module, spare_bytes: int) -> None:
-    """Put wide matrices that are used `for_few_rows` into the layout for several sequences a step.
+    """Put large matrices that are used `for_few_rows` into the layout for several sequences a step.
 
     Args:
         model: with its weights in their places, which it cannot be given again.
@@ -166,9 +171,9 @@ class Linear(Layer):
         return linear_add(residual, x, self.weight, self.bias)
 
     def pack(self, spare_bytes: int) -> None:
-        """Let a wide matrix lie as oneDNN wants it; `spare_bytes` as in `pack_for_batches`."""
+        """Let a large matrix lie as oneDNN wants it; `spare_bytes` as in `pack_for_batches`."""
         matrix = self.weight
-        if not isinstance(matrix, Tensor) or not _is_wide(matrix):
+        if not isinstance(matrix, Tensor) or not _is_large(matrix):
             return
         row_bytes = matrix.nbytes // len(matrix)
         part_rows = self.part_rows or min(len(matrix), max(1, _PART_BYTES // row_bytes))
@@ -255,7 +260,11 @@ class GatedMLP(nn.Module):
         )
         self.gate_up_proj.part_rows = intermediate_size
         self.down_proj = Linear(
-            intermediate_size, out_size or hidden_size, bias=bias, stored=stored
+            intermediate_size,
+            out_size or hidden_size,
+            bias=bias,
+            stored=stored,
+            for_few_rows=for_few_rows,
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -79,18 +79,10 @@ def store_rows(plane: KVStore, rows: Tensor, slots: Tensor) -> None:
     _store(plane.vision, rows, torch.where(is_text, -1, local))
 
 
-def gather_rows(
-    plane: KVStore, slots: Tensor, dtype: torch.dtype, out: Tensor | None = None
-) -> Tensor:
-    """Rows of slots [N], all of them written before: [N, kv_heads, d] of `dtype`.
-
-    Those of a tensor of that dtype are written into `out` of that shape, if it is given.
-    """
+def gather_rows(plane: KVStore, slots: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of slots [N], all of them written before: [N, kv_heads, d] of `dtype`."""
     if isinstance(plane, Tensor):
-        flat = plane.view(-1, *plane.shape[2:])
-        if out is None:
-            return flat.index_select(0, slots)
-        return torch.index_select(flat, 0, slots, out=out)
+        return plane.view(-1, *plane.shape[2:]).index_select(0, slots)
     if plane.vision is None:
         return _gather(plane.text, slots, dtype)
     first = _num_slots(plane.text)

@@ -1,9 +1,11 @@
 """Matrix products of a layer, with what follows them in the same pass: bias, activation, sum.
 
-On the CPU they go to oneDNN where torch has it and there are rows enough. `F.linear` in float32
-goes to MKL, which uses half of the vector width of processors that are not Intel's, and what
-follows is a pass over memory of its own. One Zen 5 core, [1120, 96] · [96, 384] with a GELU: MKL
-108 GFLOP/s and 0.2 ms for the activation, oneDNN 230 GFLOP/s and nothing. Everywhere else, plain
+On a CPU with vectors of 512 bits they go to oneDNN where torch has it and there are rows enough.
+`F.linear` in float32 goes to MKL, which uses half of that width on processors that are not Intel's,
+and what follows is a pass over memory of its own. One Zen 5 core, [1120, 96] · [96, 384] with a
+GELU: MKL 108 GFLOP/s and 0.2 ms for the activation, oneDNN 230 GFLOP/s and nothing. With vectors of
+256 bits MKL is the faster one, and oneDNN's GELU far slower than a pass of torch's: one Zen 3 core,
+[1120, 640] · [640, 2560], MKL 84 GFLOP/s, oneDNN 74, with a GELU 79 and 58. Everywhere else, plain
 torch: the definition.
 """
 
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from vlmcli.kernels.kv_store import quantise
 from vlmcli.kernels.packed import (
-    HAS_ONEDNN,
+    FUSES,
     PackedWeight,
     packed_gated_linear,
     packed_linear,
@@ -82,11 +84,13 @@ def gated_linear(x: Tensor, gate_up: Weight, bias: Tensor | None) -> Tensor | No
     """
     if isinstance(gate_up, PackedWeight) and gate_up.is_halved and bias is None:
         return packed_gated_linear(x, gate_up)
-    if not isinstance(gate_up, Tensor) or not _is_fused(x, gate_up):
+    if not isinstance(gate_up, Tensor) or not _is_large(x, gate_up):
         return None
     gate, up = gate_up.chunk(2)
     gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
     gated = linear(x, gate, gate_bias, "silu")
+    if not FUSES:
+        return gated.mul_(F.linear(x, up, up_bias))
     out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, gated, up, up_bias, "mul")
     return out
 
@@ -154,10 +158,13 @@ def _quantised_linear(x: Tensor, weight: QuantisedWeight, bias: Tensor | None) -
 
 
 def _is_fused(x: Tensor, weight: Tensor) -> bool:
-    # A weight that is not dense takes a thousand times as long.
+    return FUSES and _is_large(x, weight)
+
+
+def _is_large(x: Tensor, weight: Tensor) -> bool:
+    # A weight that is not dense takes oneDNN a thousand times as long.
     return (
-        HAS_ONEDNN
-        and x.device.type == "cpu"
+        x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.numel() >= _MIN_ROWS * x.shape[-1]
         and weight.is_contiguous()

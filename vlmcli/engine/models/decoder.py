@@ -113,6 +113,7 @@ class Attention(nn.Module):
             config.hidden_size,
             bias=False,
             stored=config.weights,
+            for_few_rows=True,
         )
         self.q_norm = self.k_norm = None
         if config.qk_norm:
