@@ -136,7 +136,7 @@ class TextSource:
         """
         choice = self._random.random()
         if kind is None:
-            bounds = (("prose", 0.60), ("other", 0.70), ("list", 0.76), ("record", 0.96))
+            bounds = (("prose", 0.52), ("other", 0.62), ("list", 0.67), ("record", 0.96))
             kind = next((name for name, bound in bounds if choice < bound), "noise")
         for _ in range(100):
             text = re.sub(r" +", " ", self._make(kind, length)).strip()

@@ -197,7 +197,7 @@ def train(run: Run, args: argparse.Namespace) -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     budget = args.minutes * 60
-    stages, flat = (CONTINUED, 0.4) if args.init else (STAGES, 0.15)
+    stages, flat = (CONTINUED, 0.2) if args.init else (STAGES, 0.15)
     context = multiprocessing.get_context("spawn")
     longest = context.Value("i", stage_at(run.seconds / budget, stages).longest)
     inbox: multiprocessing.Queue[Batch] = context.Queue(12)
