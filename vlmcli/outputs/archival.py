@@ -14,9 +14,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from vlmcli.documents import mupdf
 from vlmcli.documents.base import Source
-from vlmcli.errors import MissingExtraError, OutputError
+from vlmcli.documents.pdf import open_pdf
+from vlmcli.errors import InputError, MissingExtraError, OutputError
 
 _LIBRARIES = ("pikepdf", "fontTools", "jsonschema", "referencing")
 _NEWEST = "1.7"
@@ -105,12 +105,10 @@ def write_archival(path: Path, target: Path, name: str) -> None:
 def _has_pages(source: Source) -> bool:
     """Whether MuPDF, which mends more than pikepdf does, would read pages of it."""
     try:
-        with mupdf.load().open(stream=source.path.read_bytes(), filetype="pdf") as file:
-            return bool(file.page_count)
-    except mupdf.errors():
+        open_pdf(source, password=None, strict=False).close()
+    except InputError:
         return False
-    finally:
-        mupdf.take_warnings()
+    return True
 
 
 def _fault(error: Exception) -> str:
