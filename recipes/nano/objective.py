@@ -148,14 +148,20 @@ def ctc(logits: Tensor, targets: Sequence[bytes]) -> Tensor:
     return summed / max(1, int(lengths.sum()))
 
 
-def losses(model: Nano, batch: Batch, mode: Mode, generator: torch.Generator) -> Losses:
-    """One forward pass: `read` trains tower and heads, `write` the decoder alone, `joint` all."""
+def losses(
+    model: Nano, batch: Batch, mode: Mode, generator: torch.Generator, *, settling: bool = False
+) -> Losses:
+    """One forward pass: `read` trains tower and heads, `write` the decoder alone, `joint` all.
+
+    While `settling`, the dense loss trains its own head alone: an exported model has none, and what
+    a new one sends back to a trained tower is noise.
+    """
     device = model.column_head.weight.device
     pixels = normalise(torch.from_numpy(batch.pixels).to(device))
     with torch.set_grad_enabled(mode != "write" and torch.is_grad_enabled()):
         tokens, columns = model.visual(pixels)
         logits = model.draft_head(tokens)
-        classes = model.column_head(columns)
+        classes = model.column_head(columns.detach() if settling else columns)
         weight = torch.ones(VOCABULARY, device=device)
         weight[BLANK] = 0.2
         dense = torch.from_numpy(batch.dense).to(device)

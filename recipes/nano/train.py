@@ -60,6 +60,9 @@ CONTINUED = (
 )
 
 
+SETTLING_STEPS = 400  # of a run that goes on from an exported model
+
+
 def stage_at(fraction: float, stages: Sequence[Stage] = STAGES) -> Stage:
     """The stage that holds at `fraction` of the budget."""
     return next((stage for stage in stages if fraction < stage.until), stages[-1])
@@ -164,14 +167,16 @@ def computes_bf16(device: torch.device) -> bool:
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 
 
-def train_step(run: Run, batch: Batch, mode: Mode, rate: float) -> dict[str, float]:
-    """One optimiser step; returns the losses in nats."""
+def train_step(
+    run: Run, batch: Batch, mode: Mode, rate: float, *, settling: bool = False
+) -> dict[str, float]:
+    """One optimiser step; returns the losses in nats. `settling`: see `losses`."""
     for group in run.optimiser.param_groups:
         group["lr"] = 1.5 * rate if mode == "write" else rate  # the decoder alone bears more
     device = next(run.model.parameters()).device
     chance = torch.Generator().manual_seed(run.seed * 1_000_003 + run.step)
     with torch.autocast(device.type, torch.bfloat16, enabled=computes_bf16(device)):
-        parts = losses(run.model, batch, mode, chance)
+        parts = losses(run.model, batch, mode, chance, settling=settling)
     wanted = {
         "read": parts.reading,
         "write": parts.writing,
@@ -216,7 +221,8 @@ def train(run: Run, args: argparse.Namespace) -> None:
                 stage = stage_at(fraction, stages)
                 longest.value = stage.longest
                 rate = learning_rate(args.peak, run.step, fraction, flat)
-                values = train_step(run, batch, stage.mode, rate)
+                settling = bool(args.init) and run.step < SETTLING_STEPS
+                values = train_step(run, batch, stage.mode, rate, settling=settling)
                 batch = _next(inbox, worker)
                 for name, value in values.items():
                     smooth[name] = 0.97 * smooth.get(name, value) + 0.03 * value

@@ -79,8 +79,15 @@ def store_rows(plane: KVStore, rows: Tensor, slots: Tensor) -> None:
     _store(plane.vision, rows, torch.where(is_text, -1, local))
 
 
+def block_slots(plane: KVStore, blocks: Tensor) -> Tensor:
+    """All slots of blocks [B], one block behind the other: [B · block_size] int64."""
+    size = plane.shape[1] if isinstance(plane, Tensor) else plane.text.data.shape[1]
+    within = torch.arange(size, device=blocks.device)
+    return (blocks.unsqueeze(1) * size + within).view(-1)
+
+
 def gather_rows(plane: KVStore, slots: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows of slots [N], all of them written before: [N, kv_heads, d] of `dtype`."""
+    """Rows of slots [N], [N, kv_heads, d] of `dtype`; where none was written, anything."""
     if isinstance(plane, Tensor):
         return plane.view(-1, *plane.shape[2:]).index_select(0, slots)
     if plane.vision is None:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vlmcli.kernels.kv_store import KVStore, gather_rows
+from vlmcli.kernels.kv_store import KVStore, block_slots, gather_rows
 from vlmcli.kernels.segments import Ends, HostSegments
 
 Int32Array = npt.NDArray[np.int32]
@@ -31,25 +31,25 @@ _MAX_PADDING = 1.3
 class _Group:
     """Sequences that one padded attention call takes together.
 
-    `gather`: [n·L] cache slots; those behind a sequence's end repeat its last, so that no unwritten
-    memory is ever read. `rows`: [n·Q] query row of each padded place; `places`: padded places that
-    hold results; `targets`: their rows in the batch. None of these three means "as they stand".
+    `slots`: [n·L] cache slots; those behind a sequence's end repeat its last, so that no unwritten
+    memory is ever read. In their place, where shapes may depend on values, `blocks`: [n·B] cache
+    blocks that hold L places and a few more, and `stale`: places of [n·B·block] that no sequence
+    has written. `rows`: [n·Q] query row of each padded place; `places`: padded places that hold
+    results; `targets`: their rows in the batch. None of these three means "as they stand".
     `mask`: [n, 1, Q, L] added to the scores; None where plain causality (`is_causal`) says it all.
-    `blocks`: [n·B] cache blocks that hold L places and a few more; `stale`: places of [n·B·block]
-    that no sequence has written. Both None where shapes may not depend on values.
     """
 
     num_seqs: int
     max_query: int
     max_context: int
-    gather: Tensor
+    slots: Tensor | None = None
+    blocks: Tensor | None = None
+    stale: Tensor | None = None
     rows: Tensor | None = None
     places: Tensor | None = None
     targets: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
-    blocks: Tensor | None = None
-    stale: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def plan_decode(
     lens = context_lens.long().unsqueeze(1)
     clamped = torch.minimum(places, (lens - 1).clamp_(min=0))
     blocks = block_tables.long().gather(1, clamped // block_size)
-    gather = (blocks * block_size + clamped % block_size).view(-1)
+    slots = (blocks * block_size + clamped % block_size).view(-1)
     last_seen = lens - torch.arange(num_query, 0, -1, device=like.device)
     # A row that sees nothing must see something, or its softmax is 0 / 0; it is zeroed afterwards.
     hidden = (places > last_seen.unsqueeze(2)) & (last_seen >= 0).unsqueeze(2)
@@ -142,7 +142,7 @@ def plan_decode(
         num_seqs=num_seqs,
         max_query=num_query,
         max_context=width * block_size,
-        gather=gather,
+        slots=slots,
         mask=mask.unsqueeze(1),
     )
     return PagedPlan((group,), (last_seen < 0).view(-1))
@@ -251,10 +251,7 @@ def _plan_group(
     q_lens = cu_seqlens_q[members + 1].astype(np.int64)[:, None] - starts
     c_lens = context_lens[members].astype(np.int64)[:, None]
     max_query, max_context = int(q_lens.max()), max(1, int(c_lens.max()))
-    places = np.minimum(np.arange(max_context), np.maximum(c_lens - 1, 0))
-    blocks = np.take_along_axis(block_tables[members], places // block_size, 1).astype(np.int64)
-    gather = blocks * block_size + places % block_size
-    whole, stale = _whole_blocks(block_tables[members], c_lens, max_context, block_size)
+    blocks, stale = _whole_blocks(block_tables[members], c_lens, max_context, block_size)
     offsets = np.arange(max_query)
     rows = starts + np.minimum(offsets, q_lens - 1)
     real = np.flatnonzero(offsets < q_lens) if (q_lens < max_query).any() else None
@@ -264,14 +261,13 @@ def _plan_group(
         num_seqs=len(members),
         max_query=max_query,
         max_context=max_context,
-        gather=_to(gather.ravel(), like),
+        blocks=_to(blocks.ravel(), like),
+        stale=_to(stale, like) if len(stale) else None,
         rows=_to(rows.ravel(), like),
         places=None if real is None else _to(real, like),
         targets=_to(targets, like),
         mask=None if is_fresh else _causal_mask(q_lens, c_lens, max_query, max_context, like),
         is_causal=is_fresh,
-        blocks=_to(whole.ravel(), like),
-        stale=_to(stale, like) if len(stale) else None,
     )
 
 
@@ -348,18 +344,22 @@ def _attend(
 def _contexts(store: KVStore, group: _Group, dtype: torch.dtype, room: Tensor | None) -> Tensor:
     """[n, L, kv_heads, d] of a group's sequences, every number of it finite.
 
-    Blocks are copied whole where there is `room` for them: in half the time of as many rows. What
-    they hold behind a sequence's end is nobody's, and becomes zero.
+    Blocks of a plain store are copied whole where there is `room` for them: in half the time of as
+    many rows. What they hold behind a sequence's end is nobody's, and becomes zero.
     """
     n, length = group.num_seqs, group.max_context
-    if room is None or group.blocks is None or not isinstance(store, Tensor):
-        rows = gather_rows(store, group.gather, dtype)
+    if group.slots is not None:
+        rows = gather_rows(store, group.slots, dtype)
         return rows.view(n, length, *rows.shape[1:])
-    torch.index_select(store, 0, group.blocks, out=room)
-    rows = room.view(-1, *room.shape[2:])
+    assert group.blocks is not None
+    if room is not None and isinstance(store, Tensor):
+        torch.index_select(store, 0, group.blocks, out=room)
+        rows = room.view(-1, *room.shape[2:])
+    else:
+        rows = gather_rows(store, block_slots(store, group.blocks), dtype)
     if group.stale is not None:
         rows.index_fill_(0, group.stale, 0)
-    return rows.view(n, -1, *room.shape[2:])[:, :length]
+    return rows.view(n, -1, *rows.shape[1:])[:, :length]
 
 
 def _to(array: npt.NDArray[Any], like: Tensor) -> Tensor:
