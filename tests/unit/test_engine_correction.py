@@ -10,11 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlmcli.answering import Answer
 from vlmcli.engine import images
-from vlmcli.engine.correction import Steps, corrected, split_steps, steps_of
+from vlmcli.engine.correction import Steps, Weighed, split_steps, steps_of, weighed
 from vlmcli.engine.images import Drafted
 from vlmcli.memory import estimate
 from vlmcli.readers import lines
+from vlmcli.readers.looks import witnessed
+from vlmcli.results import Seconds, TokenCounts
 
 BLANK, VOCABULARY = 260, 264
 
@@ -30,6 +33,10 @@ def certain(spelling: str, *, doubts: dict[int, tuple[str, float]] | None = None
         logits[2 * index, ord(letter)] = math.log(1 - share)
         logits[2 * index + 1, BLANK] = 0.0
     return steps_of(logits)
+
+
+def corrected(text: str, draft: str, steps: Steps) -> str:
+    return weighed(text, draft, [steps]).text
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_what_is_kept_of_a_line_is_what_a_plan_counts():
     columns, count = 32, 1000
 
     def keep() -> Drafted:
-        (steps,) = split_steps(steps_of(torch.randn(12 * columns, VOCABULARY)), [12 * columns])
+        (steps,) = split_steps(torch.randn(12 * columns, VOCABULARY), [12 * columns])
         return Drafted(bytes(3 * columns), steps)
 
     # What the libraries do once is no line's.
@@ -121,6 +128,10 @@ def test_likelihoods_are_sums_over_all_paths(count, seed, other):
         if collapsed(path) in sums:
             odds = sum(likely[step, token] for step, token in enumerate(path))
             sums[collapsed(path)] += math.exp(odds)
+    for spelling, total in sums.items():
+        told = weighed(spelling.decode(), spelling.decode(), [steps_of(logits)]).likelihood
+        # Costs are kept in sixteenths of a nat and end at eight where no byte is named.
+        assert total < math.exp(-7.5) or told == pytest.approx(math.log(total), abs=0.05 * count)
     floor = math.exp(-16.0)
     gain = math.log(max(sums[b""], floor)) - math.log(max(sums[other.encode()], floor))
     read = corrected(other, "", steps_of(logits))
@@ -130,9 +141,75 @@ def test_likelihoods_are_sums_over_all_paths(count, seed, other):
 
 def test_steps_of_a_batch_are_those_of_each_alone():
     logits = torch.randn(12, VOCABULARY)
-    parts = split_steps(steps_of(logits), [5, 0, 7])
+    parts = split_steps(logits, [5, 0, 7])
     for part, alone in zip(parts, (logits[:5], logits[5:5], logits[5:]), strict=True):
         expected = steps_of(alone)
         assert np.array_equal(part.nothing, expected.nothing)
         assert np.array_equal(part.ids, expected.ids)
         assert np.array_equal(part.costs, expected.costs)
+
+
+@settings(max_examples=60)
+@given(LETTERS, LETTERS, st.integers(1, 20), st.integers(0, 999))
+def test_the_likelihood_told_is_that_of_the_text_told(text, draft, count, seed):
+    """Whatever was undone on the way: a second look at the result says the same."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = steps_of(4 * torch.randn(count, VOCABULARY, generator=generator))
+    told = weighed(text, draft, [steps])
+    again = weighed(told.text, told.text, [steps])
+    assert again.text == told.text
+    assert again.likelihood == pytest.approx(told.likelihood, rel=1e-4, abs=1e-4)
+
+
+def test_what_one_picture_leaves_open_another_one_settles():
+    """The decoder doubled a letter that the first picture showed twice as likely as once."""
+    first = certain("book", doubts={2: ("o", 0.3)})
+    torn = torch.full((8, VOCABULARY), -20.0)
+    for step, byte in enumerate(b"bo-ok"):
+        torn[step, BLANK if byte == ord("-") else byte] = 0.0
+    torn[5:, BLANK] = 0.0
+    assert weighed("bok", "book", [first, steps_of(torn)]).text == "book"
+    # A draft that the pictures together do not bear out changes nothing.
+    assert weighed("book", "bock", [first, steps_of(torn)]).text == "book"
+
+
+@settings(max_examples=60)
+@given(LETTERS, LETTERS, st.lists(st.integers(0, 20), min_size=1, max_size=3), st.integers(0, 99))
+def test_of_several_views_the_best_one_tells_the_likelihood(text, draft, counts, seed):
+    generator = torch.Generator().manual_seed(seed)
+    views = [steps_of(4 * torch.randn(count, VOCABULARY, generator=generator)) for count in counts]
+    told = weighed(text, draft, views)
+    assert len(told.text) <= len(text) + len(draft)
+    assert set(told.text) <= set(text) | set(draft)
+    if all(counts):
+        alone = [weighed(told.text, told.text, [view]).likelihood for view in views]
+        assert told.likelihood == pytest.approx(max(alone), rel=1e-4, abs=1e-4)
+    else:
+        assert told == Weighed(text, 0.0)
+
+
+def answer(text: str, confidence: float | None) -> Answer:
+    nothing = {"tokens": TokenCounts(), "seconds": Seconds(), "attempts": 1}
+    return Answer(text=text, confidence=confidence, is_looped=False, is_truncated=False, **nothing)
+
+
+def test_one_letter_in_doubt_costs_a_line_more_than_the_mean_over_its_letters():
+    """Lines were sorted by the decoder's mean alone, in which one letter of sixty is nothing."""
+    line = "the cat sat"
+    sure = weighed(line, line, [certain(line)])
+    unsure = weighed(line, line, [certain(line, doubts={4: ("h", 0.45)})])
+    best, less = (witnessed(answer(line, 0.99), 0.99, seen) for seen in (sure, unsure))
+    assert 0.99 < best.confidence < 1
+    assert less.confidence == pytest.approx(best.confidence * 0.55 ** (1 / 22), abs=0.005)
+
+
+def test_a_line_that_the_head_never_saw_keeps_the_decoders_word():
+    assert witnessed(answer("a", 0.5), 0.5, None) == answer("a", 0.5)
+    assert witnessed(answer("a", None), None, Weighed("b", -1.0)) == answer("b", None)
+
+
+def test_confidence_is_a_probability_whatever_the_head_says():
+    for likelihood in (0.0, -3.0, -1e4, -math.inf):
+        for text in ("", "a", "é" * 40):
+            seen = witnessed(answer(text, 0.7), 0.7, Weighed(text, likelihood))
+            assert 0 <= seen.confidence <= 1

@@ -1,5 +1,6 @@
 """Readers over an engine made of paper: loops, retries, equal crops, aborts."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -9,12 +10,14 @@ import pytest
 
 from vlmcli.checkpoint import built_in_path
 from vlmcli.documents.lines import LineCrop
-from vlmcli.engine.config import ModelConfig
+from vlmcli.engine.config import EngineConfig, ModelConfig
+from vlmcli.engine.correction import Weighed
 from vlmcli.engine.engine import Engine
-from vlmcli.engine.request import Request, RequestOutput, StageSeconds
+from vlmcli.engine.request import ImageInput, Request, RequestOutput, StageSeconds
+from vlmcli.readers.crops import crop_digest, pad_crop
 from vlmcli.readers.guard import Guard
-from vlmcli.readers.lines import LineReader, crop_digest, pad_crop
-from vlmcli.reading import PageJob, PageReading
+from vlmcli.readers.lines import LineReader
+from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds
 
 END = 259
@@ -25,6 +28,10 @@ def config() -> ModelConfig:
     from vlmcli.engine.loader import read_model_config
 
     return read_model_config(built_in_path())
+
+
+def _certain(num_looks: int) -> float:
+    return 0.0
 
 
 @dataclass
@@ -41,6 +48,13 @@ class PaperEngine:
     """Log-probability of every token, from the request; −0.1 without."""
     mend: Any = str
     """What the draft head makes of a text."""
+    has_head: bool = True
+    likelihood: Any = _certain
+    """ln p of a text by the draft head, from the number of further looks."""
+    config: EngineConfig = field(default_factory=EngineConfig)
+    looked: list[list[int]] = field(default_factory=list)
+    """Columns of the pictures of each batch of further looks."""
+    shortages: list[Exception] = field(default_factory=list)
     live: dict[str, tuple[Request, list[int], int]] = field(default_factory=dict)
     temperatures: list[float] = field(default_factory=list)
     longest: int = 0
@@ -98,9 +112,21 @@ class PaperEngine:
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token < 256).decode(errors="replace")
 
-    def corrected(self, text: str, mm_hash: bytes) -> str:
+    @property
+    def images(self) -> "PaperEngine":
+        return self
+
+    def weighed(self, text: str, mm_hash: bytes, looks: Sequence[str] = ()) -> Weighed | None:
         assert len(mm_hash) == 32
-        return str(self.mend(text))
+        if not self.has_head:
+            return None
+        return Weighed(looks[-1] if looks else str(self.mend(text)), self.likelihood(len(looks)))
+
+    def look(self, images: Sequence[ImageInput]) -> list[str]:
+        if self.shortages:
+            raise self.shortages.pop()
+        self.looked.append([image.pixels.shape[1] // 28 for image in images])
+        return [f"grey {int(np.median(i.pixels))} {i.pixels.shape[1]}" for i in images]
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -141,40 +167,77 @@ def test_what_the_draft_head_mends_is_mended_for_all_who_wait(config: ModelConfi
     assert second.crops == first.crops[:1]
 
 
-@pytest.mark.parametrize("again", [-0.5, -0.01])
-def test_a_doubtful_line_is_read_twice_and_the_surer_reading_counts(
-    config: ModelConfig, again: float
-) -> None:
-    """Crops of one grey are sure at first sight; the others differ by what a second look gives."""
-    seen: list[int] = []
-
-    def sureness(request: Request) -> float:
-        pixels = request.images[0].pixels
-        is_again = pixels.shape[1] > 308
-        return again if is_again else (-0.001 if int(np.median(pixels)) == 40 else -0.2)
-
-    engine = PaperEngine(config, lambda grey, _: f"grey {grey} {seen.append(grey) or len(seen)}")
-    engine.sureness = sureness
-    reader = make(engine, reread_below=0.97)
+def test_a_line_in_doubt_is_looked_at_until_it_is_believed(config: ModelConfig) -> None:
+    """Each look tells another wording and is booked; equal crops are looked at once."""
+    engine = PaperEngine(config, lambda grey, _: f"grey {grey}")
+    engine.sureness = lambda request: -0.001 if request.images[0].pixels[0, 0] == 40 else -0.2
+    engine.likelihood = lambda looks: -1.0 if looks == 0 else 0.0
+    reader = make(engine, reread_below=0.96)
     reader.submit(PageJob(key=1, crops=(crop(10), crop(40, line=1), crop(10, line=2))))
     reading = drain(reader)[1]
-    assert seen == [10, 40, 10]
-    texts = [c.text for c in reading.crops]
-    assert texts == [f"grey 10 {3 if again > -0.2 else 1}", "grey 40 2", texts[0]]
-    assert reading.crops[0].confidence == pytest.approx(np.exp(max(again, -0.2)))
-    assert reading.tokens.output == 4 * len("grey 10 1.") + len("grey 40 2.")
-    assert reader.stats()["crops_reread"] == 1
+    # 300 pixels are 11 columns: 308, 8 % wider 333 and so 12 columns, 7 % narrower 286 and so 11.
+    assert engine.looked == [[12, 12], [11]]
+    assert [c.text for c in reading.crops] == ["grey 10 308", "grey 40 336", "grey 10 308"]
+    assert reading.crops[0].confidence == pytest.approx(math.exp(-0.1))
+    assert reading.crops[1].confidence == pytest.approx(math.exp(-0.0005))
+    assert reading.tokens.visual == 3 * 11 + 2 * (12 + 11) + 12
+    assert reading.seconds.encode > 2
+    assert reader.stats()["crops_reread"] == 3
     reader.submit(PageJob(key=2, crops=(crop(10),)))
     assert drain(reader)[2].crops == reading.crops[:1]
+    assert reader.stats()["crops_reread"] == 3
 
 
-def test_aborted_while_it_is_read_again_a_page_leaves_nothing(config: ModelConfig) -> None:
-    engine = PaperEngine(config, lambda *_: "one line", pace=99)
-    reader = make(engine, reread_below=1.0)
+def test_nobody_looks_again_where_it_could_change_nothing(config: ModelConfig) -> None:
+    """Lines that are believed, loops, and models without a draft head."""
+    believed = PaperEngine(config, lambda *_: "a line")
+    looped = PaperEngine(config, lambda *_: "a b c " * 60)
+    headless = PaperEngine(config, lambda *_: "a line", has_head=False)
+    for engine, below in ((believed, 0.5), (looped, 1.0)):
+        reader = make(engine, reread_below=below, retries=0)
+        reader.submit(PageJob(key=1, crops=(crop(10, width=1100),)))
+        assert drain(reader)[1].crops and not engine.looked
+    reader = make(headless, reread_below=1.0)
     reader.submit(PageJob(key=1, crops=(crop(10),)))
-    assert reader.step() == [] and engine.live
+    assert [c.text for c in drain(reader)[1].crops] == ["a line"]
+
+
+def test_looks_go_together_as_far_as_an_encoder_batch_goes(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"grey {grey}", pace=99)
+    engine.config = EngineConfig(max_encoder_tokens=24)
+    reader = make(engine, reread_below=1.0)
+    crops = tuple(crop(grey, line=grey) for grey in range(5))
+    reader.submit(PageJob(key=1, crops=crops))
+    assert len(drain(reader)[1].crops) == 5
+    assert all(sum(batch) <= 24 for batch in engine.looked)
+    assert sum(map(len, engine.looked)) == 10
+    reader.submit(PageJob(key=2, crops=(crop(99, width=1100),)))
+    assert drain(reader)[2].crops and max(map(sum, engine.looked)) > 24
+
+
+def test_aborted_while_it_is_in_doubt_a_page_leaves_nothing(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"grey {grey}", pace=99)
+    engine.config = EngineConfig(max_encoder_tokens=12)
+    reader = make(engine, reread_below=1.0)
+    shared = crop(10)
+    reader.submit(PageJob(key=1, crops=(shared, crop(20, line=1))))
+    reader.submit(PageJob(key=2, crops=(shared,)))
+    assert reader.step() == [] and not engine.live
     reader.abort(1)
-    assert not engine.live and not reader.has_work()
+    readings = drain(reader)
+    assert list(readings) == [2] and readings[2].crops[0].text.startswith("grey 10")
+    assert sum(map(len, engine.looked)) == 2
+
+
+def test_a_shortage_of_memory_in_a_look_loses_nothing(config: ModelConfig) -> None:
+    engine = PaperEngine(config, lambda grey, _: f"grey {grey}", pace=99)
+    engine.shortages = [MemoryError("can't allocate memory")]
+    reader = make(engine, reread_below=0.97)
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(20, line=1))))
+    with pytest.raises(OutOfMemoryError):
+        reader.step()
+    texts = [c.text for c in drain(reader)[1].crops]
+    assert texts == ["grey 10 308", "grey 20 308"]
 
 
 def test_crops_keep_their_places(config: ModelConfig) -> None:

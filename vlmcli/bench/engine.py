@@ -24,7 +24,8 @@ from vlmcli.documents.lines import crop_lines, find_lines
 from vlmcli.engine.config import EngineConfig
 from vlmcli.engine.engine import Engine
 from vlmcli.engine.request import RequestOutput
-from vlmcli.readers.lines import column_width, crop_digest, line_request, pad_crop
+from vlmcli.readers.crops import column_width, crop_digest, pad_crop
+from vlmcli.readers.lines import line_request
 
 BATCH = 16
 

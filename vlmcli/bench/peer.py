@@ -17,7 +17,7 @@ from vlmcli.engine.model_runner import ModelRunner
 from vlmcli.engine.preprocess import as_channels, normalise, pack
 from vlmcli.engine.request import ImageInput
 from vlmcli.engine.tokenizer import load_tokenizer
-from vlmcli.readers.lines import column_width, crop_digest
+from vlmcli.readers.crops import column_width, crop_digest
 
 Pixels = npt.NDArray[np.uint8]
 _BYTES_PER_COLUMN = 8

@@ -26,7 +26,9 @@ _GRAIN = 16.0
 _UNLIKELY = 8.0
 """Nats that any other byte costs at least."""
 _LEEWAY = 5.0
-"""Nats that a change may cost: from 3 to 8 real and drawn pages read alike."""
+"""Nats that a change of the decoder's may cost: from 3 to 8 real and drawn pages read alike."""
+_LEEWAY_OF_SEVERAL = 1.0
+"""Nats that another wording must gain in several views; from 0 to 3 they read alike."""
 _UNKNOWN = "�"
 
 
@@ -42,50 +44,70 @@ class Steps:
     """[T, 3], theirs, cheapest first."""
 
 
-def steps_of(logits: Tensor) -> Steps:
-    """The likeliest bytes of each step.
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A line's text, and ln p of it by what the draft head says of the line."""
 
-    Args:
-        logits: [T, vocabulary]; ids from 256 up are no bytes.
-    """
+    text: str
+    likelihood: float
+
+
+def steps_of(logits: Tensor) -> Steps:
+    """What the head says of one picture, logits [T, vocabulary]; ids from 256 up are no bytes."""
+    return split_steps(logits, [len(logits)])[0]
+
+
+def split_steps(logits: Tensor, counts: Sequence[int]) -> list[Steps]:
+    """The same of several pictures, whose `counts` steps lie one behind the other."""
     likely = logits.float().log_softmax(dim=-1)
     nothing = likely[:, _NUM_BYTES:].logsumexp(dim=-1)
-    best = likely[:, :_NUM_BYTES].topk(_KEPT, dim=-1)
-    return Steps(_costs(nothing), best.indices.to(torch.uint8).cpu().numpy(), _costs(best.values))
+    kept = likely[:, :_NUM_BYTES].topk(_KEPT, dim=-1)
+    ids = kept.indices.to(torch.uint8).cpu().numpy()
+    ends = np.cumsum(counts)[:-1]
+    parts = (np.split(part, ends) for part in (_costs(nothing), ids, _costs(kept.values)))
+    return [Steps(*(part.copy() for part in one)) for one in zip(*parts, strict=True)]
 
 
 def _costs(likely: Tensor) -> npt.NDArray[np.uint8]:
     return likely.mul(-_GRAIN).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
-def split_steps(steps: Steps, counts: Sequence[int]) -> list[Steps]:
-    """The steps of each picture, whose `counts` steps lie one behind the other."""
-    ends = np.cumsum(counts)[:-1]
-    parts = (np.split(part, ends) for part in (steps.nothing, steps.ids, steps.costs))
-    return [Steps(*(part.copy() for part in one)) for one in zip(*parts, strict=True)]
+def weighed(text: str, draft: str, views: Sequence[Steps]) -> Weighed:
+    """A text, changed towards a draft where the views of the line make its wording likelier.
 
-
-def corrected(text: str, draft: str, steps: Steps) -> str:
-    """The decoder's text, with the draft's wording where the head cannot believe a change.
+    The decoder's text is weighed against the draft in its prompt, by the one view that both are of:
+    a change of the decoder's that it cannot believe is undone. What several views say together
+    is weighed against the draft of the last one. Its likelihood is that of the best view.
 
     Args:
-        text: what the decoder wrote.
-        draft: what it had in its prompt, the head's best path.
-        steps: of the same picture.
+        text: what was read so far.
+        draft: the head's best path in the last view.
+        views: the head's steps of the same line, once for each picture of it.
     """
-    if text == draft or not len(steps.nothing):
-        return text
+    if not all(len(view.nothing) for view in views):
+        return Weighed(text, 0.0)
+    leeway = _LEEWAY if len(views) == 1 else _LEEWAY_OF_SEVERAL
     matcher = SequenceMatcher(None, text, draft, autojunk=False)
     changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
-    readings = [text[:a] + draft[c:d] + text[b:] for _, a, b, c, d in changes]
-    own, *others = _likelihoods([text, *readings], steps)
+    readings = [text, *(text[:a] + draft[c:d] + text[b:] for _, a, b, c, d in changes)]
+    likely = _in_each(readings, views)
+    totals = [sum(likely[reading]) for reading in readings]
     result, done = "", 0
-    for (_, a, b, c, d), likelihood in zip(changes, others, strict=True):
+    for (_, a, b, c, d), total in zip(changes, totals[1:], strict=True):
         # A text with more letters than there are steps is impossible, however it is mended.
-        is_undone = not likelihood - own <= _LEEWAY and _UNKNOWN not in draft[c:d]
-        result += text[done:a] + (draft[c:d] if is_undone else text[a:b])
+        is_taken = not total - totals[0] <= leeway and _UNKNOWN not in draft[c:d]
+        result += text[done:a] + (draft[c:d] if is_taken else text[a:b])
         done = b
-    return result + text[done:]
+    result += text[done:]
+    if result not in likely:
+        likely = _in_each([result], views)
+    return Weighed(result, max(likely[result]))
+
+
+def _in_each(texts: Sequence[str], views: Sequence[Steps]) -> dict[str, tuple[float, ...]]:
+    """ln p of each text in every view."""
+    each = [_likelihoods(texts, view) for view in views]
+    return dict(zip(texts, zip(*each, strict=True), strict=True))
 
 
 def _likelihoods(texts: Sequence[str], steps: Steps) -> list[float]:

@@ -91,11 +91,11 @@ class Engine:
             num_vision_blocks=pool.num_vision_blocks,
             enable_prefix_caching=config.enable_prefix_caching,
         )
-        self._images = ImageStore(runner, config)
+        self.images = ImageStore(runner, config)
         self._scheduler = Scheduler(
             config,
             self._blocks,
-            self._images.embeddings,
+            self.images.embeddings,
             SwapSpace(
                 config.swap_bytes,
                 SwapCost.of(self.model_config.text, config.device),
@@ -108,7 +108,7 @@ class Engine:
             on_open=self._complete_prompt,
             on_admit=self._add_draft_head,
         )
-        self._ahead = Lookahead(self._images, self._scheduler)
+        self._ahead = Lookahead(self.images, self._scheduler)
         self._rates = AcceptanceRates()
         self._live: dict[str, Live] = {}
         self._num_added = 0
@@ -207,13 +207,9 @@ class Engine:
         """The text of some tokens, special tokens left out."""
         return self._tokenizer.decode(token_ids)
 
-    def corrected(self, text: str, mm_hash: bytes) -> str:
-        """What was read of an image, less changes to its draft that the draft head disbelieves."""
-        return self._images.corrected(text, mm_hash)
-
     def drop_caches(self) -> None:
         """Give up the embeddings that no request needs any more."""
-        self._images.embeddings.drop_idle()
+        self.images.embeddings.drop_idle()
 
     def stats(self) -> dict[str, float]:
         """Counters since the start and the state of the pools, by name.
@@ -225,7 +221,7 @@ class Engine:
         (output tokens foreseen, and rightly), `.drafted` and `.accepted` (tokens verified, and
         kept).
         """
-        blocks, embeddings = self._blocks, self._images.embeddings
+        blocks, embeddings = self._blocks, self.images.embeddings
         out: dict[str, float] = {**self._counts, **self._sources}
         out |= {
             "preemptions": self._scheduler.num_preemptions,
@@ -295,7 +291,7 @@ class Engine:
         drafts = sequence.image_drafts
         for i, image in enumerate(sequence.request.images):
             if drafts[i] is None:
-                drafts[i] = self._images.draft_of(image.mm_hash)
+                drafts[i] = self.images.draft_of(image.mm_hash)
         known = [draft for draft in drafts if draft is not None]
         if len(known) == len(drafts):
             sequence.complete(head.in_prompt(b"".join(known)))
@@ -305,7 +301,7 @@ class Engine:
         drafter = sequence.drafter
         if drafter is None or sequence.num_preemptions or not self.config.draft_head:
             return
-        drafts = [self._images.draft_of(image.mm_hash) for image in sequence.request.images]
+        drafts = [self.images.draft_of(image.mm_hash) for image in sequence.request.images]
         guess = b"".join(draft or b"" for draft in drafts)
         if guess and None not in drafts:
             drafter.add(
@@ -333,7 +329,7 @@ class Engine:
         try:
             if output.transfers:
                 self._runner.transfer(output.transfers)
-            batch = build_batch(output.batch, self.config.block_size, self._images.embedding)
+            batch = build_batch(output.batch, self.config.block_size, self.images.embedding)
             logits = self._runner.execute(batch)
             wanted = [item for item in output.batch if item.wants_logits]
             chosen, logprobs = choose_tokens(wanted, logits)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from vlmcli.engine.config import EngineConfig
-from vlmcli.engine.correction import Steps, corrected
+from vlmcli.engine.correction import Steps, Weighed, weighed
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.interfaces import Pending, Runner
+from vlmcli.engine.request import ImageInput
 from vlmcli.engine.step import EncodeJob
 
 _MAX_DRAFTS = 4096
@@ -85,12 +86,27 @@ class ImageStore:
         drafted = self._drafted(mm_hash)
         return drafted.text if drafted else None
 
-    def corrected(self, text: str, mm_hash: bytes) -> str:
-        """What the decoder wrote of an image, weighed against the draft in its prompt."""
-        drafted = self._drafted(mm_hash) if self._corrects else None
-        if drafted is None or drafted.steps is None:
-            return text
-        return corrected(text, drafted.text.decode(errors="replace").strip(), drafted.steps)
+    def look(self, images: Seq[ImageInput]) -> list[Drafted]:
+        """What the draft head says of pictures that no request shows; nothing of it is kept."""
+        embeds = self._runner.encode_ahead(images).wait()
+        return [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]
+
+    def weighed(self, text: str, mm_hash: bytes, looks: Seq[Drafted] = ()) -> Weighed | None:
+        """What was read of an image, weighed against the draft in its prompt, or the last look's.
+
+        Args:
+            text: as it was read.
+            mm_hash: of the image.
+            looks: `look` at the same line in other pictures.
+
+        Returns:
+            None where there is no such draft, or it is forgotten.
+        """
+        views = [self._drafted(mm_hash) if self._corrects else None, *looks]
+        steps = [view.steps for view in views if view is not None and view.steps is not None]
+        if len(steps) < len(views) or views[-1] is None:
+            return None
+        return weighed(text, views[-1].text.decode(errors="replace").strip(), steps)
 
     def _drafted(self, mm_hash: bytes) -> Drafted | None:
         encoded = self.embeddings.peek(mm_hash)

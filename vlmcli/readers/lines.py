@@ -5,37 +5,28 @@ same question, same answer. What a crop costs in tokens is booked on every page 
 a resumed job's records equal an uninterrupted one's; its seconds are booked once.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, field
 
 from vlmcli.answering import Answer
 from vlmcli.engine.config import ModelConfig
-from vlmcli.engine.preprocess import pad_line
 from vlmcli.engine.request import (
     DraftSource,
     ImageInput,
     PlaceholderRange,
     Request,
-    RequestTooLargeError,
     SamplingParams,
 )
 from vlmcli.errors import PageError
+from vlmcli.readers.crops import Pixels, column_width, crop_digest, pad_crop
 from vlmcli.readers.drafts import crop_drafts
 from vlmcli.readers.guard import Build, Guard
+from vlmcli.readers.looks import Looks, Seen
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
-Pixels = npt.NDArray[np.uint8]
-
-_STRETCH = 1.08
-"""Width of a crop that is read again; the built-in model learned on 0.88 to 1.1 times the natural
-one. Smaller letters in more white, or the crop a few pixels further right, correct less."""
 _KNOWN_CROPS = 16_384
 """Crops whose answer is remembered: some hundred bytes each, a few MiB in all."""
 _BYTES_PER_COLUMN = 8
@@ -58,10 +49,8 @@ class _Crop:
     digest: bytes
     waiting: list[tuple[int, int]]
     pixels: Pixels
-    shown: bytes
-    """Digest of what the engine was shown: the crop, or the same drawn otherwise."""
-    first: Answer | None = None
-    """What was read at first sight, once it is read again."""
+    seen: Seen | None = None
+    """What was read, once it is."""
 
 
 class LineReader:
@@ -71,8 +60,8 @@ class LineReader:
         guard: the engine behind the loop guard.
         max_tokens: cap on the output tokens of a line; None derives it from the line's width.
         share_equal_crops: read equal crops once.
-        reread_below: confidence below which a crop is read again, drawn otherwise; the reading
-            with more of it counts. 0 for never.
+        reread_below: confidence below which a crop is looked at again, drawn otherwise; 0 for
+            never.
     """
 
     def __init__(
@@ -87,15 +76,16 @@ class LineReader:
         self._config = guard.engine.model_config
         self._max_tokens = max_tokens
         self._share = share_equal_crops
-        self._reread_below = reread_below
+        self._looks = Looks(guard.engine, reread_below)
         self._pages: dict[int, _Page] = {}
         self._crops: dict[int, _Crop] = {}
-        self._tickets: dict[bytes, int] = {}
+        self._doubtful: list[_Crop] = []
+        self._open: dict[bytes, _Crop] = {}
         self._known: OrderedDict[bytes, Answer] = OrderedDict()
         self._finished: list[PageReading] = []
         self._num_read = 0
         self._num_shared = 0
-        self._num_reread = 0
+        self._num_looks = 0
 
     def submit(self, job: PageJob) -> None:
         """Queue the crops of a page. One that can never fit makes the page an error from `step`.
@@ -131,6 +121,9 @@ class LineReader:
                 answers = self._guard.step()
             for ticket, answer in answers:
                 self._take(self._crops.pop(ticket), answer)
+        if self._doubtful:
+            with memory_errors_translated():
+                self._look_again()
         finished, self._finished = self._finished, []
         return finished
 
@@ -143,7 +136,12 @@ class LineReader:
             if not crop.waiting:
                 self._guard.abort(ticket)
                 del self._crops[ticket]
-                self._tickets.pop(crop.digest, None)
+                self._open.pop(crop.digest, None)
+        for crop in self._doubtful:
+            crop.waiting = [place for place in crop.waiting if place[0] != key]
+            if not crop.waiting:
+                self._open.pop(crop.digest, None)
+        self._doubtful = [crop for crop in self._doubtful if crop.waiting]
 
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
@@ -163,7 +161,7 @@ class LineReader:
         own = {
             "crops_read": self._num_read,
             "crops_shared": self._num_shared,
-            "crops_reread": self._num_reread,
+            "crops_reread": self._num_looks,
         }
         return {**self._guard.engine.stats(), **own}
 
@@ -181,9 +179,9 @@ class LineReader:
             self._known.move_to_end(digest)
             self._num_shared += 1
             self._deliver(known, place)
-        elif self._share and digest in self._tickets:
+        elif self._share and digest in self._open:
             self._num_shared += 1
-            self._crops[self._tickets[digest]].waiting.append(place)
+            self._open[digest].waiting.append(place)
         else:
             self._num_read += 1
             ticket = self._guard.start(
@@ -196,40 +194,33 @@ class LineReader:
                     rank=job.key,
                 )
             )
-            self._crops[ticket] = _Crop(digest=digest, waiting=[place], pixels=pixels, shown=digest)
+            crop_in_work = _Crop(digest=digest, waiting=[place], pixels=pixels)
+            self._crops[ticket] = crop_in_work
             if self._share:
-                self._tickets[digest] = ticket
+                self._open[digest] = crop_in_work
 
     def _take(self, crop: _Crop, answer: Answer) -> None:
-        """Settle a crop with its answer, or look again."""
-        answer = replace(answer, text=self._guard.engine.corrected(answer.text, crop.shown))
-        if crop.first is not None:
-            self._settle(crop, better(crop.first, answer))
-        elif not self._is_doubtful(answer) or not self._read_again(crop, answer):
-            self._settle(crop, answer)
+        """Settle a crop with its answer, or keep it for another look."""
+        crop.seen = self._looks.seen(crop.pixels, crop.digest, answer)
+        self._settle_or_doubt(crop, crop.seen)
 
-    def _is_doubtful(self, answer: Answer) -> bool:
-        return answer.confidence is not None and answer.confidence < self._reread_below
+    def _look_again(self) -> None:
+        """Another look at crops in doubt, as many as go together."""
+        doubtful = [crop.seen for crop in self._doubtful if crop.seen is not None]
+        count = self._looks.look(doubtful)
+        self._num_looks += count
+        looked, self._doubtful = self._doubtful[:count], self._doubtful[count:]
+        for crop, seen in zip(looked, doubtful, strict=False):
+            self._settle_or_doubt(crop, seen)
 
-    def _read_again(self, crop: _Crop, answer: Answer) -> bool:
-        """Show a crop a second time, drawn otherwise; whether there is room for that."""
-        pixels = pad_crop(redrawn(crop.pixels), column_width(self._config))
-        shown = crop_digest(pixels)
-        request = line_request(
-            self._config, pixels, shown, max_tokens=self._max_tokens, rank=crop.waiting[0][0]
-        )
-        try:
-            ticket = self._guard.start(request)
-        except RequestTooLargeError:
-            return False
-        self._num_reread += 1
-        self._crops[ticket] = replace(crop, shown=shown, first=answer)
-        if crop.digest in self._tickets:
-            self._tickets[crop.digest] = ticket
-        return True
+    def _settle_or_doubt(self, crop: _Crop, seen: Seen) -> None:
+        if self._looks.is_doubtful(seen):
+            self._doubtful.append(crop)
+        else:
+            self._settle(crop, seen.answer)
 
     def _settle(self, crop: _Crop, answer: Answer) -> None:
-        self._tickets.pop(crop.digest, None)
+        self._open.pop(crop.digest, None)
         if self._share:
             self._known[crop.digest] = answer
             if len(self._known) > _KNOWN_CROPS:
@@ -311,47 +302,3 @@ def line_request(
         )
 
     return build
-
-
-def better(first: Answer, second: Answer) -> Answer:
-    """Of two readings of a line the one with more confidence; what both took counts."""
-    kept = second if (second.confidence or 0.0) > (first.confidence or 0.0) else first
-    return replace(
-        kept,
-        tokens=add_tokens(first.tokens, second.tokens),
-        seconds=add_seconds(first.seconds, second.seconds),
-        attempts=max(first.attempts, second.attempts),
-    )
-
-
-def redrawn(pixels: Pixels) -> Pixels:
-    """A crop, uint8 (H, W), drawn a little wider: other pixels of the same letters.
-
-    Interpolated linearly, here: OpenCV would cost the main process 20 MB for this alone.
-    """
-    width = pixels.shape[1]
-    new_width = max(1, round(_STRETCH * width))
-    place = np.clip((np.arange(new_width) + 0.5) * width / new_width - 0.5, 0, width - 1)
-    left = place.astype(np.int64)
-    right = np.minimum(left + 1, width - 1)
-    share = (place - left).astype(np.float32)
-    wider = pixels[:, left] * (1 - share) + pixels[:, right] * share
-    return np.asarray(np.round(wider), np.uint8)
-
-
-def column_width(config: ModelConfig) -> int:
-    """Width of one visual token in pixels."""
-    return config.vision.patch_size * config.vision.merge_size
-
-
-def pad_crop(pixels: Pixels, column: int) -> Pixels:
-    """The crop, (H, W) grey, widened with its own background to whole columns of visual tokens."""
-    return np.ascontiguousarray(pad_line(pixels, column, fill=int(np.median(pixels[:, -2:]))))
-
-
-def crop_digest(pixels: Pixels) -> bytes:
-    """SHA-256 over mode, size and pixels: 32 bytes, equal only for equal pictures."""
-    height, width = pixels.shape
-    digest = hashlib.sha256(f"L {width} {height}\0".encode())
-    digest.update(np.ascontiguousarray(pixels).data)
-    return digest.digest()

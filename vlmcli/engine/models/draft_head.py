@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlmcli.engine.config import DraftHeadConfig
-from vlmcli.engine.correction import Steps, split_steps, steps_of
+from vlmcli.engine.correction import Steps, split_steps
 from vlmcli.engine.layers import Layer, Linear, parameter
 from vlmcli.errors import ModelError
 
@@ -77,7 +77,7 @@ class CtcHead(nn.Module):
         """The bytes of each image, and what the head says at each of its steps."""
         counts = np.asarray(lengths) * self.steps
         logits = self._logits(embeds, counts)
-        steps = split_steps(steps_of(logits), counts.tolist())
+        steps = split_steps(logits, counts.tolist())
         return list(zip(self._best_path(logits, counts), steps, strict=True))
 
     def _best_path(self, logits: Tensor, counts: npt.NDArray[np.int64]) -> list[tuple[int, ...]]:

@@ -1,0 +1,128 @@
+"""Further looks at lines in doubt: the crop drawn otherwise, and what all pictures say together.
+
+A look costs the encoder and the draft head, not the decoder: what is wanted is another opinion of
+letters that are there, and the head gives the likelihood of any wording in any picture. Letters on
+the border of two visual tokens, where most are doubled or lost, lie elsewhere in a crop of another
+width. Given up: whole second readings, of which the one with more confidence counted. Of 906 lines
+that were read again so, 253 kept an error and 451 letters were wrong, with the same pictures looked
+at in this way 221 and 400 (306 and 548 at first sight). Nor do crops moved up or down, blurred or
+sharpened bring what other widths do.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from vlmcli.answering import Answer
+from vlmcli.engine.request import ImageInput
+from vlmcli.readers.crops import Pixels, column_width, crop_digest, pad_crop, redrawn
+from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
+
+if TYPE_CHECKING:
+    from vlmcli.engine.correction import Weighed
+    from vlmcli.engine.engine import Engine
+    from vlmcli.engine.images import Drafted
+
+STRETCHES = (1.08, 0.93)
+"""Widths of the looks; the built-in model learned on 0.88 to 1.1 times the natural one."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A line that has been read, and what every look at it gave.
+
+    `pixels` are those that the engine was shown, `digest` theirs; `sureness` is the confidence of
+    the decoder alone.
+    """
+
+    pixels: Pixels
+    digest: bytes
+    answer: Answer
+    sureness: float | None
+    looks: "list[Drafted]" = field(default_factory=list)
+
+
+class Looks:
+    """Weighs what was read, and looks again.
+
+    Args:
+        engine: which has encoded the lines.
+        below: confidence below which a line is looked at again; 0 for never.
+    """
+
+    def __init__(self, engine: "Engine", below: float) -> None:
+        self._images = engine.images
+        self._column = column_width(engine.model_config)
+        self._most_columns = engine.config.max_encoder_tokens
+        self._below = below
+
+    def seen(self, pixels: Pixels, digest: bytes, answer: Answer) -> Seen:
+        """A line's answer, weighed by the draft head in the picture that it was read from."""
+        weighed = self._images.weighed(answer.text, digest)
+        return Seen(
+            pixels, digest, witnessed(answer, answer.confidence, weighed), answer.confidence
+        )
+
+    def is_doubtful(self, line: Seen) -> bool:
+        """Whether another look is wanted."""
+        answer = line.answer
+        return (
+            answer.confidence is not None
+            and answer.confidence < self._below
+            and not answer.is_looped
+            and len(line.looks) < len(STRETCHES)
+        )
+
+    def look(self, lines: Sequence[Seen]) -> int:
+        """Look again at the first of these lines, as many as one encoder batch takes.
+
+        Returns:
+            How many there were, at least one.
+        """
+        pictures = [self._picture(line) for line in lines]
+        total, count = 0, 0
+        for picture in pictures:
+            total += picture.shape[1] // self._column
+            if count and total > self._most_columns:
+                break
+            count += 1
+        started = perf_counter()
+        images = [ImageInput(pixels=one, mm_hash=crop_digest(one)) for one in pictures[:count]]
+        looks = self._images.look(images)
+        seconds = Seconds(encode=(perf_counter() - started) / count)
+        for line, picture, look in zip(lines, pictures, looks, strict=False):
+            line.looks.append(look)
+            weighed = self._images.weighed(line.answer.text, line.digest, line.looks)
+            tokens = TokenCounts(visual=picture.shape[1] // self._column)
+            line.answer = replace(
+                witnessed(line.answer, line.sureness, weighed),
+                tokens=add_tokens(line.answer.tokens, tokens),
+                seconds=add_seconds(line.answer.seconds, seconds),
+            )
+        return count
+
+    def _picture(self, line: Seen) -> Pixels:
+        return pad_crop(redrawn(line.pixels, STRETCHES[len(line.looks)]), self._column)
+
+
+def witnessed(answer: Answer, sureness: float | None, weighed: "Weighed | None") -> Answer:
+    """The answer as the draft head has it too, with the geometric mean of both's probabilities.
+
+    The head's is that of a byte: what it gives to all paths that spell the text, by the text's
+    length. One unlikely letter costs a path far more than it costs the mean over the decoder's
+    tokens: a line with an error has less than one without in 83 of 100 pairs, by the decoder alone
+    in 78.
+
+    Args:
+        answer: so far.
+        sureness: the decoder's probability of a token, 0 to 1.
+        weighed: what the head makes of it; None leaves the answer as it is.
+    """
+    if weighed is None:
+        return answer
+    if sureness is None:
+        return replace(answer, text=weighed.text)
+    head = math.exp(weighed.likelihood / max(1, len(weighed.text.encode())))
+    return replace(answer, text=weighed.text, confidence=math.sqrt(sureness * head))
