@@ -168,6 +168,28 @@ def test_exif_variants_are_shown_alike(tmp_path, kind, orientation):
     assert near(shown(path), colours(), 6)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["1", "L", "RGB", "RGBA", "CMYK", "I;16"])
+@pytest.mark.parametrize("pages", [1, 2])
+def test_however_a_tiff_lies_and_is_stored_all_of_it_is_shown(tmp_path, pages, mode, orientation):
+    """Some modes are mapped into memory where they are not compressed, and came out scrambled."""
+    rng = np.random.default_rng(orientation)
+    grey = Image.fromarray(np.where(rng.random((20, 36)) < 0.5, 0, 255).astype(np.uint8))
+    stored = (
+        grey.point(lambda v: v * 257, "I").convert(mode) if mode == "I;16" else grey.convert(mode)
+    )
+    images = [stored] * pages
+    found = []
+    for compression in ("raw", "tiff_lzw"):
+        path = tmp_path / f"{compression}.tif"
+        options = {"tiffinfo": {274: orientation}, "compression": compression}
+        images[0].save(path, append_images=images[1:], save_all=pages > 1, **options)
+        found.append(shown(path, GREY, index=pages - 1))
+    assert np.array_equal(*found)
+    assert found[0].shape == ((36, 20) if orientation > 4 else (20, 36))
+    assert 0.3 < (found[0] < 128).mean() < 0.7
+
+
 def test_damaged_metadata_is_no_reason_to_refuse(tmp_path):
     exif = b"Exif\x00\x00II*\x00\xff\xff\xff\xff\x01"
     path = save(tmp_path, Image.fromarray(colours()), "JPEG", exif=exif, quality=98)

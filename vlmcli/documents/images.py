@@ -313,10 +313,22 @@ class ImageDocument(Closing):
         """Frame `index`, opened and not yet decoded."""
         if self._image is not None:
             self._image.seek(index)
+            _read_not_mapped(self._image)
             yield self._image
         else:
             with _pillow().open(self.source.path, formats=FORMATS) as image:
+                _read_not_mapped(image)
                 yield image
+
+
+def _read_not_mapped(image: "Image") -> None:
+    """Have a TIFF that lies on its side read from its file.
+
+    Pillow 13 maps uncompressed ones into memory, by their name, and takes their rows to be as long
+    as those of the picture once it is turned.
+    """
+    if getattr(image, "tag_v2", {}).get(_ORIENTATION) in _SIDEWAYS:
+        image.filename = ""  # type: ignore[attr-defined]
 
 
 def _refuse_bombs(image: "Image", handle: PageHandle, spec: RenderSpec) -> None:
