@@ -1,16 +1,22 @@
 """`-f pdf`: the words are found where they stand, and nothing of the document is different."""
 
 import io
+from collections import Counter
+from dataclasses import replace
 
 import pymupdf
 import pytest
 from command_line import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
+from vlmcli.documents.base import Fragment
 from vlmcli.documents.source import Source
 from vlmcli.outputs.files import AtomicFile
 from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
+from vlmcli.outputs.unsaid import unsaid
 from vlmcli.results import Line, PageRecord
 
 WORDS = "Zebra Ünïcode — Ελλάδα 漢字 𝔘"
@@ -271,3 +277,70 @@ def test_one_pdf_holds_one_document(cli):
     done = cli("ocr", "a.pdf", "b.pdf", "-f", "pdf", "-o", "all.pdf")
     assert done.returncode == 2
     assert b"-o out/" in done.stderr
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_what_a_page_says_itself_is_not_said_twice(tmp_path, rotation):
+    """A caption beside a picture, a form's value: the model read them, the PDF has them already."""
+    with pymupdf.open() as document:
+        page = document.new_page(width=480, height=640)
+        page.insert_text((60, 100), "A caption, printed", fontsize=12)
+        page.insert_text((60, 160), "Name:", fontsize=12)
+        page.insert_text((60, 220), "an old reading", fontsize=12, render_mode=3)
+        field = pymupdf.Widget()
+        field.field_name, field.field_type = "n", pymupdf.PDF_WIDGET_TYPE_TEXT
+        field.rect = pymupdf.Rect(120, 145, 300, 165)
+        field.field_value, field.text_fontsize = "Miller", 12
+        page.add_widget(field)
+        page.set_rotation(rotation)
+        document.save(tmp_path / "in.pdf")
+    lines = [
+        ((60, 88, 170, 104), "A captlon, printed"),
+        ((60, 148, 320, 164), "Name: Miller by hand"),
+        ((60, 208, 150, 224), "an old reading"),
+        ((60, 288, 170, 304), "A caption, printed"),
+    ]
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        page = before[0]
+        boxes = [tuple(round(2 * v) for v in displayed(page, box)) for box, _ in lines]
+        read = tuple(Line(bbox=box, text=text) for box, (_, text) in zip(boxes, lines, strict=True))
+        record = record_of(page, lines=read)
+    after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", [record])
+    words = Counter(after[0].get_text().split())
+    # Of the four lines, the first is the page's own, misread; the last stands where nothing is.
+    once, twice = Counter(["Name:", "Miller", "by", "hand"]), Counter(["A", "caption,", "printed"])
+    old = Counter(["an", "old", "reading"])
+    assert words == once + twice + twice + old + old
+
+
+FRAGMENTS = st.lists(
+    st.builds(
+        lambda x, y, words: Fragment(
+            text=" ".join(words), box=(x, y, x + 10 * len(" ".join(words)), y + 10),
+            origin=(x, y), size=10,
+        ),
+        st.integers(0, 80), st.integers(0, 40), st.lists(st.sampled_from("abc"), min_size=1),
+    ),
+    max_size=4,
+)  # fmt: skip
+LINES = st.lists(
+    st.builds(
+        lambda x, y, words: Line(
+            bbox=(x, y, x + 10 * len(" ".join(words)), y + 10), text=" ".join(words)
+        ),
+        st.integers(0, 80), st.integers(0, 40), st.lists(st.sampled_from("abcd"), min_size=1),
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@given(FRAGMENTS, LINES)
+def test_only_words_that_stand_there_are_left_out(fragments, lines):
+    kept = list(unsaid(lines, fragments))
+    said = Counter(word for one in fragments for word in one.text.split())
+    read, left = (Counter(w for one in some for w in one.text.split()) for some in (lines, kept))
+    assert left <= read
+    assert not said or read["d"] - left["d"] <= sum(read.values()) * 0.4
+    assert list(unsaid(lines, [replace(one, invisible=True) for one in fragments])) == lines
+    far = [replace(one, box=tuple(v + 500 for v in one.box)) for one in fragments]
+    assert list(unsaid(lines, far)) == lines

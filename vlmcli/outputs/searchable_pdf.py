@@ -2,7 +2,8 @@
 
 A PDF keeps its bytes: the text is appended as an update, so that pictures, bookmarks, links,
 attachments and what a signature covers stay as they are. Pictures become pages of their own size.
-Pages that were answered from their own text layer, blank and failed pages get nothing. Where only
+Pages that were answered from their own text layer, blank and failed pages get nothing, nor do words
+that a page says itself, beside a picture or in a form. Where only
 a reader of whole pages was at work, lines are spread over the page's height. As PDF/A the file is
 written anew, its pages are not.
 """
@@ -15,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from vlmcli.documents import mupdf
+from vlmcli.documents.base import PixelSize
+from vlmcli.documents.pdf_page import fragments
 from vlmcli.documents.source import Source, kind_of
 from vlmcli.errors import EncryptedError, OutputError
 from vlmcli.outputs.archival import write_archival
 from vlmcli.outputs.files import OutputFile
 from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
 from vlmcli.outputs.pdf_pages import PicturePages
+from vlmcli.outputs.unsaid import unsaid
 from vlmcli.outputs.words import lines_of
 from vlmcli.results import Line, PageRecord
 
@@ -135,6 +139,8 @@ class SearchablePdfWriter:
         if not lines or record.page > self._pdf.page_count:
             return
         page = self._pdf[record.page - 1]
+        if self._pictures is None and not (lines := _unsaid(page, record, lines)):
+            return
         self._font = self._font or GlyphlessFont(self._pdf)
         _add_resource(self._pdf, page.xref, self._font.xref)
         stream = _content(page, record, lines, self._font)
@@ -144,6 +150,15 @@ class SearchablePdfWriter:
         # Before the page's own content: nothing that it does to the graphics state matters there.
         own = " ".join(f"{one} 0 R" for one in page.get_contents())
         self._pdf.xref_set_key(page.xref, "Contents", f"[{xref} 0 R {own}]")
+
+
+def _unsaid(page: Any, record: PageRecord, lines: list[Line]) -> list[Line]:
+    """The lines less what the page's own visible text says."""
+    if not record.lines:
+        # The reader knew no places.
+        return lines
+    size = PixelSize(record.width, record.height, record.dpi or 0.0, False)
+    return list(unsaid(lines, fragments(page, size)))
 
 
 def _content(page: Any, record: PageRecord, lines: list[Line], font: GlyphlessFont) -> bytes:

@@ -1,0 +1,78 @@
+"""What was read of a page less what the page says itself, for text that goes behind it.
+
+A page that the model had to read may have text of its own beside a picture: a caption, the values
+of a form, a stamp with a date. Such words would be found twice. Invisible text does not count: it
+is an earlier reading of the same picture.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from vlmcli.documents.base import Fragment
+from vlmcli.outputs.words import Box, Word, words_of
+from vlmcli.results import Line
+
+_MOST_OF_A_LINE = 0.6
+"""Share of a line's words that the page says, from which on the others are misread words of it."""
+
+
+def unsaid(lines: Iterable[Line], fragments: Sequence[Fragment]) -> Iterator[Line]:
+    """The lines, less the words that visible text of the page says in the same place.
+
+    Args:
+        lines: with single spaces, boxes in pixels of the displayed page.
+        fragments: the page's own text, boxes in the same pixels.
+    """
+    visible = [fragment for fragment in fragments if not fragment.invisible]
+    for line in lines:
+        said = Counter(_key(word) for word in _words_under(line.bbox, visible))
+        if not said:
+            yield line
+        else:
+            yield from _rest(line, said)
+
+
+def _rest(line: Line, said: Counter[str]) -> Iterator[Line]:
+    words = list(words_of(line))
+    is_said = []
+    for word in words:
+        key = _key(word.text)
+        is_said.append(said[key] > 0)
+        said[key] -= 1
+    if sum(is_said) >= _MOST_OF_A_LINE * len(words):
+        return
+    for skipped, run in groupby(zip(is_said, words, strict=True), key=lambda pair: pair[0]):
+        if not skipped:
+            yield _joined([word for _, word in run], line)
+
+
+def _joined(words: Sequence[Word], line: Line) -> Line:
+    _, y0, _, y1 = line.bbox
+    box = words[0].bbox[0], y0, words[-1].bbox[2], y1
+    text = " ".join(word.text for word in words)
+    return Line(bbox=box, text=text, confidence=line.confidence)
+
+
+def _words_under(box: Box, fragments: Iterable[Fragment]) -> Iterator[str]:
+    """Words of fragments that stand within a line's box; those of turned ones count whole."""
+    x0, y0, x1, y1 = box
+    slack = y1 - y0
+    for fragment in fragments:
+        left, top, right, bottom = fragment.box
+        overlap = min(y1, bottom) - max(y0, top)
+        if right < x0 or left > x1 or overlap <= 0.5 * min(y1 - y0, bottom - top):
+            continue
+        is_level = not fragment.angle and not fragment.vertical
+        unit = (right - left) / max(1, len(fragment.text))
+        place = 0
+        for word in fragment.text.split(" "):
+            middle = left + unit * (place + len(word) / 2)
+            if word.strip() and (not is_level or x0 - slack <= middle <= x1 + slack):
+                yield word
+            place += len(word) + 1
+
+
+def _key(word: str) -> str:
+    """A word without case and the signs around it; signs alone stay as they are."""
+    return "".join(filter(str.isalnum, word.casefold())) or word
