@@ -29,7 +29,7 @@ class LineSpec:
     height: int = 28
     max_width: int = 1120
     reread_below: float = 0.0
-    """Confidence below which a line is read again, drawn a little otherwise; 0 for never."""
+    """Confidence below which a line is looked at again, drawn a little otherwise; 0 for never."""
 
 
 _USUAL_LINE = LineSpec()
