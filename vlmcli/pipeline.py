@@ -18,7 +18,7 @@ from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
-from vlmcli.errors import ExitCode, InputError, OutputError, UsageError
+from vlmcli.errors import ExitCode, InputError, OutputError, ReaderGoneError, UsageError
 from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
@@ -29,6 +29,7 @@ from vlmcli.memory.settings import Budgets
 from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode, draft_reader, parse_quantisations
+from vlmcli.outputs.single import check_single, may_lose, refuse_stdout, write_single
 from vlmcli.outputs.sink import RecordSink
 from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
 from vlmcli.reading import Reader
@@ -101,6 +102,7 @@ def run_ocr(
         if listing.is_exhausted:
             raise InputError("no documents there", remedy="name PDFs, images or folders with some")
         if sink is not None:
+            _check_stats(options, listing, None)
             run = _run(options, listing, sink, None, model, make_reader, reporter)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
@@ -112,6 +114,7 @@ def run_ocr(
                 _require_archivable(first, reporter)
             named = [(source.name, source.path) for source in first]
             plan = plan_outputs(options, named)
+            _check_stats(options, listing, plan)
             with _journal(plan, options, named, model) as journal:
                 outputs = RecordSink(plan, stdout)
                 run = _run(options, listing, outputs, journal, model, make_reader, reporter)
@@ -120,6 +123,32 @@ def run_ocr(
     if options.stats is not None:
         _write_stats(Path(options.stats), summary)
     return summary
+
+
+def _check_stats(options: OcrOptions, listing: Listing, plan: OutputPlan | None) -> None:
+    """Refuse a file for the figures that cannot be written, or that would replace what is needed.
+
+    Raises:
+        UsageError: it is stdout.
+        OutputError: see `check_single`.
+    """
+    if options.stats is None:
+        return
+    path = Path(options.stats)
+    refuse_stdout(options.stats, "--stats")
+
+    def inputs() -> Iterator[Path]:
+        # Takes the names of all documents, which a job that writes to a stream has not asked for.
+        yield from (source.path for source in listing.peek(None))
+
+    check_single(
+        path,
+        "--stats",
+        inputs=inputs() if may_lose(path) else (),
+        outputs=plan.all_files() if plan else (),
+        new_folders=[plan.path] if plan and plan.path and plan.kind == "directory" else (),
+        overwrite=options.overwrite or options.resume,
+    )
 
 
 def _refuse_videos(sources: list[Source]) -> None:
@@ -327,8 +356,6 @@ def _summary(tally: Tally, seconds: float, figures: dict[str, float]) -> JobSumm
 
 
 def _write_stats(path: Path, summary: JobSummary) -> None:
-    from vlmcli.outputs.files import AtomicFile
-
     data = {
         "pages": summary.pages,
         "failed": summary.failed,
@@ -342,6 +369,6 @@ def _write_stats(path: Path, summary: JobSummary) -> None:
         "bottleneck": summary.bottleneck,
         **summary.figures,
     }
-    file = AtomicFile(path, resumable=False)
-    file.write((json.dumps(data, indent=1) + "\n").encode())
-    file.publish()
+    # Who reads the figures from a pipe may stop; the job's own exit code counts.
+    with contextlib.suppress(ReaderGoneError):
+        write_single(path, "--stats", (json.dumps(data, indent=1) + "\n").encode())

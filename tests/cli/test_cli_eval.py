@@ -91,3 +91,31 @@ def test_what_users_get_wrong(cli, folder, args, code):
     done = cli("eval", *args)
     assert done.returncode == code
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "-inf", "-0.1"])
+def test_a_gate_that_could_never_close_or_open_is_refused(cli, folder, rate):
+    done = cli("eval", "second.jsonl", "truth.txt", "--max-cer", rate)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"not a rate" in done.stderr and b"--max-cer 0.05" in done.stderr
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_documents_are_not_taken_for_texts(cli, folder, place):
+    """Their bytes would be a page of very bad text, and the figures would look like figures."""
+    documents = sorted(path for path in (ROOT / "samples").iterdir() if path.suffix != ".txt")
+    kinds = {path.suffix: path for path in documents if path.suffix in (".pdf", ".webp")}
+    for suffix, found in kinds.items():
+        shutil.copy(found, folder / f"document{suffix}")
+        paths = ["truth.txt", "truth.txt"]
+        paths[place] = f"document{suffix}"
+        done = cli("eval", *paths)
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert b"is no text (give records" in done.stderr
+    assert len(kinds) == 2
+
+
+def test_texts_of_other_encodings_and_line_ends_are_still_texts(cli, folder):
+    (folder / "truth.txt").write_bytes("Gr\xfc\xdfe\r\nan alle".encode("latin-1"))
+    (folder / "same.txt").write_bytes("Gr\xfc\xdfe\nan alle".encode("latin-1"))
+    assert evaluated(cli, "same.txt", "truth.txt")["cer"]["value"] == 0

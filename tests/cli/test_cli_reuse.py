@@ -90,7 +90,7 @@ def test_the_doctor_reads_what_a_run_wrote(real, store):
         return {finding["name"]: finding["evidence"] for finding in found}
 
     write_pages(real.folder / "scan.pdf", [1, 2])
-    args = ("scan.pdf", "--text-layer", "ignore", "--stats", "stats.json")
+    args = ("scan.pdf", "--text-layer", "ignore", "--stats", "stats.json", "--overwrite")
     real.records(*args, env=store)
     # What takes time depends on the machine; what was reused does not.
     known, old = "kept results do not apply", "most results are of earlier runs"

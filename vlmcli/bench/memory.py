@@ -14,6 +14,7 @@ from typing import Any
 from vlmcli.bench.pages import page_picture, write_scan
 from vlmcli.bench.plot import Curve, draw_chart
 from vlmcli.bench.rss import RunMemory, run_measured
+from vlmcli.outputs.single import check_single, refuse_stdout, write_single
 
 _PAGE = {"width": 420, "height": 298, "lines": 8}
 """A6 across, in points, with eight lines: distinct pages, and a thousand of them in minutes."""
@@ -27,6 +28,7 @@ def run(
     *,
     max_memory: int | None = None,
     plot: Path | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Measure; `say` gets the table line by line.
 
@@ -35,11 +37,18 @@ def run(
         say: takes a line of text.
         max_memory: cap for every job in bytes; None for what is free.
         plot: a PNG of the longest job: planned, cap and actual.
+        overwrite: whether an existing file may be replaced by that.
 
     Returns:
         `runs`, one object per page count, and `rss_ratio`: the longest job's peak over the
         shortest's.
+
+    Raises:
+        OutputError: the PNG cannot be written; said before anything is measured.
     """
+    if plot is not None:
+        refuse_stdout(str(plot), "--plot")
+        check_single(plot, "--plot", overwrite=overwrite)
     runs: dict[int, tuple[RunMemory, dict[str, Any]]] = {}
     say(f"{'pages':>8} {'planned MiB':>12} {'peak RSS MiB':>14} {'wall s':>8} {'s/page':>8}")
     with tempfile.TemporaryDirectory(prefix="vlmcli-bench-") as folder:
@@ -97,4 +106,4 @@ def _plot(path: Path, count: int, row: RunMemory, stats: dict[str, Any]) -> None
             points = ((0.0, level), (end, level))
             curves.append(Curve(name=name, points=points, colour=colour, is_dashed=True))
     title = f"vlmcli ocr, a scan of {count} pages: memory of all its processes"
-    draw_chart(path, title, ("seconds", "MiB"), curves)
+    write_single(path, "--plot", draw_chart(title, ("seconds", "MiB"), curves))

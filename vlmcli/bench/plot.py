@@ -1,9 +1,9 @@
 """A line chart as a PNG, drawn with Pillow: enough for memory over time, and one library less."""
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -27,11 +27,10 @@ class Curve:
     is_dashed: bool = False
 
 
-def draw_chart(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> None:
-    """Write a chart of some curves; both axes begin at 0.
+def draw_chart(title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> bytes:
+    """A chart of some curves as a PNG; both axes begin at 0.
 
     Args:
-        path: the PNG file.
         title: stands above.
         axes: names of the horizontal and the vertical axis, with units.
         curves: in the order in which they are drawn.
@@ -54,7 +53,9 @@ def draw_chart(path: Path, title: str, axes: tuple[str, str], curves: Sequence[C
         x = _LEFT + 230 * number
         draw.line([(x, 40), (x + 28, 40)], fill=curve.colour, width=3)
         draw.text((x + 36, 33), curve.name, fill=_INK, font=ImageFont.load_default(13))
-    image.save(path)
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    return file.getvalue()
 
 
 def _ticks(most: float) -> list[float]:

@@ -27,11 +27,16 @@ def memory(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the longest job's memory as a PNG."),
     ] = None,
+    overwrite: a.Overwrite = False,
 ) -> None:
     """Peak memory of a short and a long job on distinct scanned pages. Linux only."""
     from vlmcli.bench import memory as bench
 
-    _show(lambda say: bench.run(_counts(pages), say, max_memory=max_memory, plot=plot))
+    _show(
+        lambda say: bench.run(
+            _counts(pages), say, max_memory=max_memory, plot=plot, overwrite=overwrite
+        )
+    )
 
 
 @app.command()

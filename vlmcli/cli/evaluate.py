@@ -4,13 +4,17 @@ The table goes to stdout, for people or as one JSON object. Loads no model.
 """
 
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlmcli.cli import arguments as a
 from vlmcli.cli.console import printable, say, take_stdout
-from vlmcli.errors import ExitCode, OutputError, UsageError
+from vlmcli.errors import ExitCode, UsageError
+from vlmcli.outputs.single import check_single, refuse_stdout, write_single
 
 if TYPE_CHECKING:
     from vlmcli.evaluation.measures import Normalisation, PageErrors
@@ -52,6 +56,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Write the worst pages beside their truth."),
     ] = None,
+    overwrite: a.Overwrite = False,
     max_cer: Annotated[
         float | None,
         typer.Option(
@@ -66,6 +71,11 @@ def evaluate(
     from vlmcli.evaluation.measures import Normalisation
     from vlmcli.evaluation.statistics import summarise
 
+    if max_cer is not None and not (max_cer >= 0 and math.isfinite(max_cer)):
+        raise UsageError(f"not a rate: {max_cer}", remedy="write --max-cer 0.05 for 5 %")
+    if html is not None:
+        refuse_stdout(str(html), "--html")
+        check_single(html, "--html", inputs=_files_read(paths, truth), overwrite=overwrite)
     predictions, true_pages = _read(paths, truth, compare=compare)
     normalisation = Normalisation(ignore_case=ignore_case, ignore_punctuation=ignore_punctuation)
     runs = [_measured(prediction, true_pages, normalisation) for prediction in predictions]
@@ -174,11 +184,15 @@ def _page_name(page: "PageErrors") -> str:
 def _write_html(path: Path, worst: "list[tuple[PageErrors, PagePair]]") -> None:
     from vlmcli.evaluation.page import comparison_page
 
-    try:
-        path.write_text(
-            comparison_page(worst, "Worst pages: truth on the left"),
-            encoding="utf-8",
-            errors="replace",
-        )
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    text = comparison_page(worst, "Worst pages: truth on the left")
+    write_single(path, "--html", text.encode(errors="replace"))
+
+
+def _files_read(paths: list[str], truth: str | None) -> Iterator[Path]:
+    """Every file that is read to compare, found as it is asked for."""
+    from vlmcli.evaluation.pages import named_documents, text_files
+
+    for path in paths:
+        yield from text_files(Path(path))
+    if truth is not None and paths:
+        yield from named_documents(Path(paths[0]))

@@ -5,7 +5,6 @@ does not grow with pages. Loads no model. A document that is missing or broken c
 """
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,8 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli.console import printable, say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import InputError, OutputError, PageError, UsageError
-from vlmcli.outputs.files import AtomicFile, OutputFile, StreamFile, translated
+from vlmcli.outputs.files import OutputFile, StreamFile
+from vlmcli.outputs.single import check_single, is_same, open_single
 from vlmcli.outputs.targets import STDOUT_NAMES
 from vlmcli.paths import is_folder
 
@@ -74,8 +74,8 @@ def view(
     """Write one HTML file with every page's picture beside its text; any browser opens it."""
     path = None if output in STDOUT_NAMES else Path(output)
     if path is not None:
-        with translated(path):
-            _check_output(path, results, overwrite=overwrite)
+        inputs = [] if results == _STDIN else [Path(results)]
+        check_single(path, "-o", inputs=inputs, overwrite=overwrite)
     _check_root(root)
     secret = read_password(password, password_file)
     with contextlib.ExitStack() as stack:
@@ -162,7 +162,7 @@ def _gallery(
 
     def find(name: str) -> "Source":
         source = find_document(name, beside=beside, root=root)
-        if output is not None and _is_same(output, source.path):
+        if output is not None and is_same(output, source.path):
             raise OutputError(
                 f"the output {output} is also a document", remedy="choose another with -o"
             )
@@ -194,21 +194,6 @@ def _open_results(results: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _check_output(path: Path, results: str, *, overwrite: bool) -> None:
-    """Refuse an output that is there or cannot be, before anything is read."""
-    elsewhere = "choose another with -o"
-    if not path.parent.is_dir():
-        raise OutputError(f"no such directory: {path.parent}", remedy=f"create it, or {elsewhere}")
-    if path.is_dir():
-        raise OutputError(f"a directory: {path}", remedy="name a file with -o")
-    if results != _STDIN and _is_same(path, Path(results)):
-        raise OutputError(f"the output {path} is also the input", remedy=elsewhere)
-    if os.path.lexists(path) and not _is_stream(path) and not overwrite:
-        raise OutputError(
-            f"output exists: {path}", remedy=f"add --overwrite to replace it, or {elsewhere}"
-        )
-
-
 def _check_root(root: Path | None) -> None:
     if root is not None and not is_folder(root):
         raise UsageError(
@@ -219,19 +204,7 @@ def _check_root(root: Path | None) -> None:
 def _open_output(path: Path | None) -> OutputFile:
     if path is None:
         return StreamFile(take_stdout(is_needed=True), "stdout")
-    return StreamFile(None, str(path)) if _is_stream(path) else AtomicFile(path, resumable=False)
-
-
-def _is_stream(path: Path) -> bool:
-    """Whether the path is a pipe or a device: there is nothing to replace."""
-    return path.exists() and not path.is_file()
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except (OSError, ValueError):
-        return False
+    return open_single(path, "-o")
 
 
 def _warn(text: str) -> None:

@@ -5,6 +5,7 @@ feeds, a folder has such files. Documents are known by the stems of their names,
 `scans/a.pdf` and the file `truth/a.txt` are the same document.
 """
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from vlmcli.paths import is_folder, name_of, path_of
 PageKey = tuple[str, int]
 """Document's stem and page number, from 1."""
 _MEASURED = RenderSpec(dpi=100, max_pixels=10**7)
+_HEAD = 1024
+"""Bytes that are looked at for what no text has."""
 _SUFFIXES = (".jsonl", ".txt", ".md", ".text")
 
 
@@ -39,7 +42,7 @@ def read_pages(path: Path) -> dict[PageKey, str]:
         InputError: there is nothing to read, or a line is no record.
     """
     if is_folder(path):
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES)
+        files = text_files(path)
         pages: dict[PageKey, str] = {}
         for file in files:
             pages |= read_pages(file)
@@ -52,25 +55,25 @@ def read_pages(path: Path) -> dict[PageKey, str]:
     return {(_stem(name_of(path)), number): page for number, page in enumerate(text.split("\f"), 1)}
 
 
+def text_files(path: Path) -> list[Path]:
+    """The files that `read_pages` reads there: the file itself, or those of a folder."""
+    if not is_folder(path):
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES)
+
+
 def read_text_layers(prediction: Path) -> dict[PageKey, str]:
     """The text layers of the documents that a JSON Lines file names, for pages that have one.
 
     Raises:
+        UsageError: it is no JSON Lines file.
         InputError: a document is not where the records say; the file holds no records.
     """
     from vlmcli.documents.source import Source, open_document
     from vlmcli.documents.textlayer import compose
 
-    if prediction.suffix.lower() != ".jsonl":
-        raise UsageError(
-            "--truth text-layer needs to know the documents",
-            remedy="give records, as written by `vlmcli ocr -f jsonl`",
-        )
-    wanted: dict[str, set[int]] = {}
-    for name, number, _ in _lines(prediction, _text(prediction)):
-        wanted.setdefault(name, set()).add(number)
     pages: dict[PageKey, str] = {}
-    for name, numbers in wanted.items():
+    for name, numbers in _named_pages(prediction).items():
         document = open_document(Source(path=path_of(name), name=name))
         try:
             for number in sorted(numbers):
@@ -80,6 +83,28 @@ def read_text_layers(prediction: Path) -> dict[PageKey, str]:
         finally:
             document.close()
     return pages
+
+
+def named_documents(prediction: Path) -> list[Path]:
+    """The documents whose text layers `read_text_layers` reads.
+
+    Raises:
+        UsageError: it is no JSON Lines file.
+        InputError: the file holds no records.
+    """
+    return [path_of(name) for name in _named_pages(prediction)]
+
+
+def _named_pages(prediction: Path) -> dict[str, set[int]]:
+    if prediction.suffix.lower() != ".jsonl":
+        raise UsageError(
+            "--truth text-layer needs to know the documents",
+            remedy="give records, as written by `vlmcli ocr -f jsonl`",
+        )
+    wanted: dict[str, set[int]] = {}
+    for name, number, _ in _lines(prediction, _text(prediction)):
+        wanted.setdefault(name, set()).add(number)
+    return wanted
 
 
 def pair_up(texts: Mapping[PageKey, str], truths: Mapping[PageKey, str]) -> list[PagePair]:
@@ -114,12 +139,19 @@ def _text(path: Path) -> str:
     """What a file says; bytes that are no UTF-8 become replacement characters.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: it cannot be read, or is no text.
     """
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+    # A document's bytes would pass for one page of very bad text.
+    if b"\0" in data[:_HEAD] or data.startswith(b"%PDF-"):
+        raise InputError(
+            f"{path} is no text", remedy="give records (.jsonl) or a text file in UTF-8"
+        )
+    with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace") as stream:
+        return stream.read()
 
 
 def _lines(path: Path, text: str) -> list[tuple[str, int, str]]:

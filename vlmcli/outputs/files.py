@@ -34,6 +34,11 @@ _ONCE_REMEDIES = _REMEDIES | dict.fromkeys(_FULL, "free some space, then run the
 """Nor can what is no output of a job with a journal."""
 
 
+def remedies_for(option: str, remedies: Mapping[int, str] = _ONCE_REMEDIES) -> Mapping[int, str]:
+    """The remedies for a file that another option names than `-o`."""
+    return {number: text.replace("with -o", f"with {option}") for number, text in remedies.items()}
+
+
 class OutputFile(Protocol):
     """Takes bytes, then is published or discarded, once. Nothing happens before the first call."""
 
@@ -70,11 +75,12 @@ class AtomicFile:
     Args:
         path: the file.
         resumable: whether a job writes it that `--resume` goes on with.
+        option: that which names the file, for messages.
     """
 
-    def __init__(self, path: Path, *, resumable: bool = True) -> None:
+    def __init__(self, path: Path, *, resumable: bool = True, option: str = "-o") -> None:
         self._path = path
-        self._remedies = _REMEDIES if resumable else _ONCE_REMEDIES
+        self._remedies = remedies_for(option, _REMEDIES if resumable else _ONCE_REMEDIES)
         self._target = Path(os.path.realpath(path))
         digest = hashlib.sha256(os.fsencode(self._target.name)).hexdigest()[:16]
         self._temporary = self._target.with_name(f".vlmcli-{digest}.part")
@@ -199,16 +205,20 @@ class StreamFile:
         stream: where to write; or None to open `path` at the first write (a named pipe waits there
             for its reader).
         path: the stream's name in messages.
+        option: that which names it, for messages.
     """
 
-    def __init__(self, stream: BinaryIO | io.RawIOBase | None, path: str) -> None:
+    def __init__(
+        self, stream: BinaryIO | io.RawIOBase | None, path: str, *, option: str = "-o"
+    ) -> None:
         self._stream = stream
         self._is_ours = stream is None
         self._path = path
+        self._remedies = remedies_for(option, _STREAM_REMEDIES)
 
     def write(self, data: bytes) -> None:
         """Write and flush."""
-        with translated(self._path, _STREAM_REMEDIES), _quiet_reader():
+        with translated(self._path, self._remedies), _quiet_reader():
             if self._stream is None:
                 self._stream = open(self._path, "wb", buffering=0)  # noqa: SIM115, PTH123
             rest = memoryview(data)

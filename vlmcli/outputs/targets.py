@@ -8,7 +8,7 @@ would replace an input or one another. Opens and creates nothing. Gives up where
 import functools
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -73,6 +73,14 @@ class OutputPlan:
             return dict(self.files)
         stem = self.stems[document]
         return {format_: _extended(stem, format_) for format_ in self.formats}
+
+    def all_files(self) -> Iterator[Path]:
+        """Every file that the job writes, its journal too; stdout is none."""
+        yield from self.files.values()
+        for document in self.stems:
+            yield from self.files_of(document).values()
+        if self.journal_path is not None:
+            yield self.journal_path
 
 
 def is_stream(options: OcrOptions) -> bool:

@@ -31,4 +31,4 @@ if [ "$truth" = text-layer ]; then
 else
   set -- "$report/read.jsonl" "$truth"
 fi
-vlmcli eval --max-cer "$max_cer" --html "$report/worst.html" "$@"
+vlmcli eval --max-cer "$max_cer" --overwrite --html "$report/worst.html" "$@"
