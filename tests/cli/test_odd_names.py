@@ -113,3 +113,29 @@ def test_a_killed_job_goes_on(cli):
     assert [record["page"] for record in records] == [1, 2, 3, 4, 1, 2, 3, 4]
     assert path_of(records[0]["document"]) == Path(name)
     assert len((cli.folder / "computed").read_bytes().splitlines()) == 6
+
+
+def test_names_with_no_room_for_an_extension_end_no_job(real):
+    """Every document has its outputs, in every format, and a second job finds them again."""
+    names = [letter * (251 // len(letter.encode())) + ".pdf" for letter in "aß😀"]
+    (real.folder / "in").mkdir()
+    for name in [*names, "z.pdf"]:
+        with pymupdf.open() as pdf:
+            pdf.new_page(width=300, height=200).insert_text((20, 40), f"I am {name[0]}.")
+            (real.folder / "in" / name).write_bytes(pdf.tobytes())
+    formats = [word for name in FORMATS for word in ("-f", name)]
+    args = ("ocr", "in", "--text-layer", "only", *formats, "-o", "out/")
+    done = real(*args)
+    assert (done.returncode, done.stderr) == (0, b"")
+    outputs = sorted((real.folder / "out").iterdir())
+    assert len(outputs) == 4 * len(FORMATS)
+    records = [
+        record
+        for path in (real.folder / "out").glob("*.jsonl")
+        if not path.name.endswith(".dolma.jsonl")
+        for record in read_records(path.read_bytes())
+    ]
+    assert {record["document"] for record in records} == {f"in/{n}" for n in [*names, "z.pdf"]}
+    assert b"output exists" in real(*args).stderr
+    assert real(*args, "--overwrite").returncode == 0
+    assert sorted((real.folder / "out").iterdir()) == outputs

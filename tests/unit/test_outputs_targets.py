@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import OcrOptions
-from vlmcli.outputs.targets import OutputPlan, assign_stems, plan_outputs
+from vlmcli.outputs.targets import EXTENSIONS, OutputPlan, assign_stems, plan_outputs
 
 
 @pytest.fixture(autouse=True)
@@ -230,3 +230,55 @@ def test_ten_thousand_documents_have_ten_thousand_outputs():
     named = [(name, Path(name)) for name in names]
     found = plan_outputs(OcrOptions(inputs=("in",), output="out/"), named)
     assert len(set(outputs(found, *names))) == 10_000
+
+
+LONG = st.builds(
+    lambda letter, length, rest: letter * (length // len(os.fsencode(letter))) + rest,
+    st.sampled_from(["a", "A", "ß", "😀", "\udcff"]),
+    st.integers(230, 251),
+    st.sampled_from(["", "b", "c", ".b"]),
+).filter(lambda name: len(os.fsencode(name)) <= 251)
+
+
+@given(st.sets(st.tuples(LONG, st.sampled_from([".png", ".pdf"])), min_size=1, max_size=12))
+def test_names_that_are_too_long_are_cut_and_stay_apart(names):
+    """Whatever a folder may hold, every document has an output of its own that can be made."""
+    named = [(stem + suffix, Path("/in", stem + suffix)) for stem, suffix in sorted(names)]
+    if len({name.casefold() for name, _ in named}) < len(named):
+        return
+    stems = assign_stems(Path("out"), [], named)
+    files = [str(stem) + extension for stem in stems.values() for extension in EXTENSIONS.values()]
+    assert len({file.casefold() for file in files}) == len(named) * len(EXTENSIONS)
+    assert all(len(os.fsencode(Path(file).name)) <= 255 for file in files)
+    assert assign_stems(Path("out"), [], named[::-1]) == stems
+
+
+def test_a_cut_name_is_the_same_beside_other_documents_and_begins_like_the_document():
+    long = "a" * 251 + ".png"
+    (alone,) = assign_stems(Path("out"), [], [(long, Path("/in", long))]).values()
+    others = [(name, Path("/in", name)) for name in ("z.png", long, "b" * 250 + ".png")]
+    assert assign_stems(Path("out"), [], others)[long] == alone
+    assert alone.name.startswith("a" * 230) and len(alone.name) == 255 - len(".dolma.jsonl")
+    fits = "a" * (255 - len(".dolma.jsonl"))
+    stems = assign_stems(Path("out"), [], [("x", Path("/in", fits + ".png"))])
+    assert stems["x"].name == fits, "what fits is left alone"
+
+
+def test_a_crafted_name_takes_no_other_documents_output():
+    long = "a" * 251
+    (cut,) = assign_stems(Path("out"), [], [("x", Path("/in", long + ".png"))]).values()
+    named = [("x", Path("/in", long + ".png")), ("y", Path("/in", cut.name + ".png"))]
+    assert len(set(assign_stems(Path("out"), [], named).values())) == 2
+
+
+def test_a_file_system_with_shorter_names(monkeypatch):
+    monkeypatch.setattr(os, "pathconf", lambda path, name: 143)
+    name = "d" * 200 + "/" + "a" * 200 + ".png"
+    (stem,) = assign_stems(Path("out"), ["/in"], [(name, Path("/in", name))]).values()
+    assert len(stem.name) == 143 - len(".dolma.jsonl")
+
+
+def test_a_path_that_is_too_long_is_refused_before_any_work():
+    deep = "/".join(["d" * 200] * 21)
+    with pytest.raises(OutputError, match="too long"):
+        plan("a.pdf", output=f"{deep}/")

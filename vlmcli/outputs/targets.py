@@ -17,6 +17,7 @@ from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import Format, OcrOptions
 from vlmcli.outputs import alto, dolma, hocr, jsonl, markdown, text
 from vlmcli.outputs.files import translated
+from vlmcli.outputs.names import fitting, longest_name
 from vlmcli.paths import is_folder
 
 EXTENSIONS: Mapping[Format, str] = {
@@ -28,6 +29,7 @@ EXTENSIONS: Mapping[Format, str] = {
     "pdf": ".pdf",
     "dolma": dolma.EXTENSION,
 }
+_LONGEST_EXTENSION = max(map(len, EXTENSIONS.values()))
 JOURNAL_SUFFIX = ".vlmcli-journal"
 
 _LAST_LEVEL = 2
@@ -138,7 +140,8 @@ def assign_stems(
 
     The plain stem where that is unique (`out/sub/x`), with the input's suffix where it is not
     (`out/sub/x.pdf`, `out/sub/x.png`), below the inputs' differing directories where even that is
-    not. Case does not make a difference, since some file systems see none.
+    not. Case does not make a difference, since some file systems see none. Names that are too long
+    for an output, whatever its format, are cut.
 
     Raises:
         UsageError: a document is given twice.
@@ -154,9 +157,10 @@ def assign_stems(
     parents = [str(path.parent) for path in paths if path.is_absolute()]
     common = Path(os.path.commonpath(parents)) if parents else Path("/")
     levels = [0] * len(paths)
+    most = longest_name(directory)
     while True:
         chosen = [
-            _candidate(level, rel, path, common)
+            fitting(_candidate(level, rel, path, common), most, _LONGEST_EXTENSION)
             for level, rel, path in zip(levels, relative, paths, strict=True)
         ]
         groups: dict[str, list[int]] = {}
