@@ -97,7 +97,8 @@ def run_ocr(
     if options.pages is not None:
         parse_ranges(options.pages)
     model = find_model(options)
-    with contextlib.closing(iter_sources(options.inputs)) as found:
+    sources = iter_sources(options.inputs, on_left_out=reporter.warning)
+    with contextlib.closing(sources) as found:
         listing = Listing(found)
         if listing.is_exhausted:
             raise InputError("no documents there", remedy="name PDFs, images or folders with some")

@@ -23,7 +23,8 @@ LIMITS = ("--max-body", "2MiB", "--max-images", "3", "--max-pixels", "4000000")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Pictures: two pages, a blank one, a large one, a broken one, a multi-page TIFF, a PDF."""
+    """Pictures: two pages, a blank one, a large one, a broken one, a multi-page TIFF, a PDF,
+    and one in other formats."""
     folder = tmp_path_factory.mktemp("pictures")
     for name, sample, number in (("scan", "scan.pdf", 0), ("word", "pages-1-to-17.pdf", 2)):
         with pymupdf.open(ROOT / "samples" / sample) as document:
@@ -32,9 +33,11 @@ def folder(tmp_path_factory):
     Image.fromarray(np.zeros((2100, 2000), np.uint8)).save(folder / "large.png")
     page = Image.open(folder / "word.png").convert("L")
     page.save(folder / "two.tif", save_all=True, append_images=[page], compression="tiff_lzw")
+    page.save(folder / "word.jp2")
     (folder / "broken.png").write_bytes((folder / "scan.png").read_bytes()[:400])
     shutil.copy(ROOT / "samples" / "blank-middle.pdf", folder / "some.pdf")
     (folder / "root").mkdir()
+    page.save(folder / "root" / "word.bmp")
     shutil.copy(folder / "word.png", folder / "root" / "word.png")
     return folder
 
@@ -68,6 +71,12 @@ def test_several_pictures_are_several_pages(server, folder, local):
     assert (status, content(answer)) == (200, "\f".join(local[name] for name in names))
     usage = answer["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 300
+
+
+def test_a_bmp_is_the_same_picture(server, folder, local):
+    status, answer, _ = server.post(question(f"file://{folder}/root/word.bmp"))
+    assert status == 200
+    assert content(answer) == local["word"]
 
 
 def test_a_file_below_the_allowed_root(server, folder, local):
@@ -104,6 +113,7 @@ def test_an_answer_is_cut_at_its_limit(server, folder, local):
         ("broken.png", "damaged"),
         ("two.tif", "not-a-picture"),
         ("some.pdf", "not-a-picture"),
+        ("word.jp2", "not-a-picture"),
     ],
 )
 def test_pictures_that_are_refused_cost_themselves_alone(server, folder, local, name, code):

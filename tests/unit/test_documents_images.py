@@ -16,7 +16,7 @@ from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, PageError
 
 COLOUR = RenderSpec(dpi=200, max_pixels=25_000_000)
-KINDS = ["PNG", "JPEG", "WEBP", "GIF", "TIFF"]
+KINDS = ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000"]
 
 
 def save(tmp_path, image, kind, name="x", **options):
@@ -60,6 +60,31 @@ def test_every_format_shows_its_colours(tmp_path, kind):
     assert shown(path, GREY).ndim == 2
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA", "I;16"])
+def test_jpeg_2000_is_read_with_its_boxes_and_bare(tmp_path, mode):
+    pixels = np.repeat(written(["Wavelets"], size=(150, 50), left=8, top=4)[..., None], 3, 2)
+    image = Image.fromarray(pixels).convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(image).astype(np.uint16) * 257)
+    bare, boxed = io.BytesIO(), io.BytesIO()
+    image.save(boxed, "JPEG2000")
+    image.save(bare, "JPEG2000", no_jp2=True)
+    assert bare.getvalue()[:4] == b"\xff\x4f\xff\x51" != boxed.getvalue()[:4]
+    for number, data in enumerate((bare.getvalue(), boxed.getvalue())):
+        path = tmp_path / f"{number}.jp2"
+        path.write_bytes(data)
+        assert near(shown(path), pixels)
+
+
+def test_what_decoding_jpeg_2000_takes_is_planned_before(tmp_path):
+    path = save(tmp_path, Image.fromarray(colours()), "JPEG2000")
+    with opened(path) as document:
+        handle = document.page(0)
+        image = handle.largest_image
+        assert image is not None
+        assert image.decoded_bytes(handle.pixel_size(200, 10**6)) >= 20 * 32 * 48
+
+
 MODES = {
     "1": lambda image: image.convert("1", dither=Image.Dither.NONE),
     "L": lambda image: image.convert("L"),
@@ -87,7 +112,7 @@ def test_every_colour_mode_arrives(tmp_path, mode, spec):
     assert near(pixels, wanted, 25 if mode in ("1", "LAB") else 6)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "GIF"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "GIF", "JPEG2000"])
 def test_transparent_parts_are_white(tmp_path, kind):
     pixels = np.dstack([colours(), np.full((32, 48), 255, np.uint8)])
     pixels[:, :10, 3] = 0
@@ -119,7 +144,7 @@ def test_palette_and_colour_key_transparency(tmp_path, kind):
         assert near(shown(save(tmp_path, image, "TIFF")), colours())
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG2000"])
 def test_sixteen_bits_are_scaled_not_cut(tmp_path, kind):
     wide = np.linspace(0, 65535, 256).astype(np.uint16)[None].repeat(8, 0)
     found = shown(save(tmp_path, Image.fromarray(wide), kind), GREY)
@@ -313,7 +338,34 @@ def gif(width, height):
     )
 
 
+def bmp(width, height, *, run_lengths=False):
+    head = struct.pack("<IIIHHIIIIII", 40, width, height, 1, 8, run_lengths, 0, 0, 0, 256, 0)
+    head += bytes(1024)
+    body = b"\xff\x00" * 500
+    size = 14 + len(head) + len(body)
+    return b"BM" + struct.pack("<III", size, 0, 14 + len(head)) + head + body
+
+
+def jpeg_2000(width, height, *, says=None):
+    """`says` is the size in the file's own box, which need not be that of the stream within."""
+    out = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(out, "JPEG2000")
+    data = bytearray(out.getvalue())
+    wide, high = says or (width, height)
+    struct.pack_into(">II", data, data.index(b"ihdr") + 4, high, wide)
+    place = data.index(b"\xff\x51") + 6
+    struct.pack_into(">II", data, place, width, height)
+    struct.pack_into(">II", data, place + 16, width, height)  # of its one tile
+    return bytes(data)
+
+
 BOMBS = {
+    "bmp": bmp(60_000, 60_000),
+    "bmp in run lengths": bmp(60_000, 60_000, run_lengths=True),
+    "jpeg 2000": jpeg_2000(60_000, 60_000),
+    "jpeg 2000 that says it is small": jpeg_2000(60_000, 60_000, says=(16, 16)),
+    "jpeg 2000 that says it is large": jpeg_2000(16, 16, says=(60_000, 60_000)),
+    "bare jpeg 2000": jpeg_2000(60_000, 60_000).partition(b"jp2c")[2],
     "png": png(60_000, 60_000),
     "png 1 bit": png(2_000_000, 2_000_000, depth=1, colour=0),
     "tiff": tiff(4_000_000_000, 4_000_000_000),

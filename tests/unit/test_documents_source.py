@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return [str(source.path.relative_to(folder)) for source in iter_sources([str(folder)])]
 
 
-@pytest.mark.parametrize("kind", ["PDF", "PNG", "JPEG", "WEBP", "GIF", "TIFF"])
+@pytest.mark.parametrize("kind", ["PDF", "PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000"])
 @pytest.mark.parametrize("suffix", ["", ".pdf", ".txt", ".jpg"])
 def test_content_decides_and_not_the_suffix(tmp_path, kind, suffix):
     path = tmp_path / f"input{suffix}"
@@ -66,6 +66,9 @@ FAULTS = {
     "jpeg head": (b"\xff\xd8\xff\xe0" + bytes(30), "damaged", "image"),
     "tiff head": (b"II*\x00\x08\x00\x00\x00", "damaged", "image"),
     "webp head": (b"RIFF\x20\x00\x00\x00WEBPVP8 ", "damaged", "image"),
+    "bmp head": (b"BM" + bytes(12) + b"\x28\x00\x00\x00", "damaged", "image"),
+    "jpeg 2000 head": (b"\x00\x00\x00\x0cjP  \r\n\x87\n" + bytes(30), "damaged", "image"),
+    "text that begins like a bmp": (b"BMW is a maker of cars.", "not-a-document", "text file"),
     "gif head": (b"GIF89a\x01", "damaged", "image"),
 }
 
@@ -275,3 +278,59 @@ def test_links_that_lead_nowhere_are_documents_that_are_missing(tmp_path):
         open_document(Source(path=tmp_path / "gone.pdf", name="gone.pdf"))
     with pytest.raises(InputError):
         open_document(Source(path=tmp_path / "one.png", name="one.png"))
+
+
+LEFT_OUT = {
+    "letter.docx": b"PK\x03\x04" + bytes(40),
+    "photo.heic": b"\x00\x00\x00\x20ftypheic" + bytes(40),
+    "paper.ps": b"%!PS-Adobe-3.0\n",
+    "letter.rtf": b"{\\rtf1 Hello}",
+    "book.djvu": b"AT&TFORM" + bytes(40),
+    "scan.xyz": bytes(range(1, 256)) + b"\x00",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_file_in_a_folder_that_may_be_a_document_is_not_dropped_silently(tmp_path, name):
+    (tmp_path / "a.pdf").write_bytes(PAGE)
+    (tmp_path / name).write_bytes(LEFT_OUT[name])
+    said = []
+    found = iter_sources([str(tmp_path)], on_left_out=said.append)
+    assert [source.path.name for source in found] == ["a.pdf"]
+    (warning,) = said
+    assert warning.startswith("left out a file of a kind that vlmcli does not read: ")
+    assert str(tmp_path / name) in warning
+
+
+def test_files_that_were_left_out_are_counted_over_all_folders(tmp_path):
+    for place in ("x", "x/deep", "y"):
+        (tmp_path / place).mkdir()
+        for name, data in LEFT_OUT.items():
+            (tmp_path / place / name).write_bytes(data)
+    said = []
+    inputs = [str(tmp_path / "x"), str(tmp_path / "y")]
+    found = list(iter_sources(inputs, on_left_out=said.append))
+    assert [source.path for source in found] == [Path(name) for name in inputs], "nothing to read"
+    first = tmp_path / "x" / "book.djvu"
+    assert said == [
+        f"left out {3 * len(LEFT_OUT)} files of kinds that vlmcli does not read, "
+        f"the first of them {first} (it is a DjVu file)"
+    ]
+
+
+def test_files_that_are_plainly_no_documents_need_no_word(tmp_path):
+    for name, data in {
+        "notes.txt": "Grüße".encode(),
+        "x.jsonl": b'{"a": 1}\n',
+        "x.md": b"# Title",
+        "page.html": b"<!DOCTYPE html><html></html>",
+        "empty": b"",
+        ".hidden.docx": LEFT_OUT["letter.docx"],
+        "a.pdf": PAGE,
+        "broken.bmp": b"not a picture",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    said = []
+    found = iter_sources([str(tmp_path)], on_left_out=said.append)
+    assert [source.path.name for source in found] == ["a.pdf", "broken.bmp"]
+    assert said == []

@@ -85,7 +85,7 @@ def test_a_job_of_many_documents_holds_a_few_of_them(tmp_path, monkeypatch):
     path.write_bytes(pages_pdf([text_at(40, 300, "A page of a small document")]))
     watch = Watch()
     held: list[int] = []
-    monkeypatch.setattr(vlmcli.pipeline, "iter_sources", lambda inputs: watch.found(path))
+    monkeypatch.setattr(vlmcli.pipeline, "iter_sources", lambda inputs, **_: watch.found(path))
     hand_out = Intake.hand_out
 
     def looking(intake: Intake) -> None:

@@ -60,15 +60,18 @@ def collect_pages(
         return [page], []
     shapes: list[PageShape] = []
     errors: list[VlmcliError] = []
-    with closing(iter_sources(request.inputs)) as sources:
+    left_out: list[str] = []
+    with closing(iter_sources(request.inputs, on_left_out=left_out.append)) as sources:
         for source in sources:
             try:
                 shapes += _measure(source, request, password=password, strict=strict)
             except VlmcliError as error:
                 errors.append(error)
     if errors and not shapes:
+        for text in left_out:
+            errors[0].add_note(f"vlmcli: warning: {text}")
         raise errors[0]
-    return shapes, [str(error) for error in errors]
+    return shapes, [*map(str, errors), *left_out]
 
 
 def _measure(

@@ -22,7 +22,7 @@ def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
 
     Args:
         stream: the file, seekable.
-        kind: `PNG`, `JPEG`, `MPO`, `WEBP`, `GIF` or `TIFF`.
+        kind: `PNG`, `JPEG`, `MPO`, `WEBP`, `GIF`, `TIFF`, `BMP` or `JPEG2000`.
         claimed_end: for TIFF, which may keep its parts anywhere: where the last of them ends.
     """
     stream.seek(0, os.SEEK_END)
@@ -37,6 +37,12 @@ def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
         return len(header) < 8 or struct.unpack("<I", header[4:])[0] + 8 > size
     if kind == "GIF":
         return not _gif_reaches_end(stream)
+    if kind == "BMP":
+        header = stream.read(6)
+        return len(header) < 6 or struct.unpack("<I", header[2:])[0] > size
+    if kind == "JPEG2000":
+        # No code word of the picture's data is beyond FF8F, so that the marker stands at the end.
+        return not _contains(stream, _JPEG_END)
     return claimed_end > size
 
 

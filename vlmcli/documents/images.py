@@ -1,4 +1,5 @@
-"""Image files through Pillow: PNG, JPEG, WebP, GIF and TIFF, each frame a page, upright as viewed.
+"""Image files through Pillow: PNG, JPEG, JPEG 2000, WebP, GIF, TIFF and BMP, each frame a page,
+upright as viewed.
 
 JPEGs beyond the pixel budget are decoded at a half, a quarter or an eighth. Other formats exist in
 full while they are decoded, so they are refused where that would pass the budget. Gave up: colour
@@ -33,7 +34,10 @@ from vlmcli.results import ErrorInfo
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000")
+
+_FILTERS = {"JPEG": "DCTDecode", "MPO": "DCTDecode", "JPEG2000": "JPXDecode"}
+"""What a PDF calls the same way to keep a picture."""
 
 _ORIENTATION = 274
 """The EXIF and TIFF tag that says how the picture lies."""
@@ -275,7 +279,7 @@ class ImageDocument(Closing):
                 width=round(width),
                 height=round(height),
                 components=frame.components,
-                filter="DCTDecode" if self.format in ("JPEG", "MPO") else "",
+                filter=_FILTERS.get(self.format, ""),
             ),
             error=error,
         )

@@ -2,8 +2,8 @@
 
 `iter_sources` walks the inputs lazily and raises for nothing that one input did wrong: a missing or
 broken file is a `Source` like any other, and `open_document` says what ails it, so that the rest of
-the job goes on. Refuses everything but PDF, PNG, JPEG, WebP, GIF, TIFF, and videos in MP4,
-QuickTime, Matroska, WebM and AVI.
+the job goes on. Refuses everything but PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, and videos
+in MP4, QuickTime, Matroska, WebM and AVI.
 """
 
 import re
@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
@@ -50,21 +50,27 @@ _HEAD = 1024
 
 _SUFFIXES = {
     *(".pdf", ".png", ".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff"),
+    *(".bmp", ".jp2", ".j2k", ".jpx"),
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"),
 }
-_READS = "vlmcli reads PDF, PNG, JPEG, WebP, GIF, TIFF, MP4, MKV, WebM and AVI"
+_READS = "vlmcli reads PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, MP4, MKV, WebM and AVI"
+_JPEG_2000 = (b"\x00\x00\x00\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
+"""As a file with boxes, and bare."""
+_BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
+"""Sizes in bytes of the headers that BMP files had over the years."""
 
 _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a ZIP archive or Office file"),
     (b"\xd0\xcf\x11\xe0", "an old Office file"),
     (b"%!PS", "a PostScript file"),
     (b"AT&TFORM", "a DjVu file"),
-    (b"BM", "a BMP image"),
-    (b"\x00\x00\x00\x0cjP  ", "a JPEG 2000 image"),
     (b"\xff\x0a", "a JPEG XL image"),
     (b"{\\rtf", "an RTF file"),
     (b"\x1f\x8b", "a gzip archive"),
 )
+
+
+_HTML, _TEXT = _TEXTS = ("it is an HTML page", "it is a text file")
 
 
 class Sources(Iterator[Source]):
@@ -72,9 +78,18 @@ class Sources(Iterator[Source]):
 
     Inputs that are no files (stdin, pipes) are copied to a private folder, which `close` removes:
     close it when the job is over, not when the iteration is.
+
+    Args:
+        inputs: as the user named them.
+        on_left_out: is told once, after the last document, if files in folders were left out that
+            may be documents.
     """
 
-    def __init__(self, inputs: Sequence[str]) -> None:
+    def __init__(
+        self, inputs: Sequence[str], on_left_out: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._left_out = _LeftOut()
+        self._on_left_out = on_left_out
         self._spool: tempfile.TemporaryDirectory[str] | None = None
         self._found = self._find(inputs)
 
@@ -97,12 +112,14 @@ class Sources(Iterator[Source]):
             if name == STDIN:
                 yield Source(path=self._copy(_stdin(), number), name=STDIN)
             elif stat.S_ISDIR(mode := mode_of(path)):
-                yield from _walk(path)
+                yield from _walk(path, self._left_out)
             elif stat.S_ISFIFO(mode):
                 with path.open("rb") as stream:
                     yield Source(path=self._copy(stream, number), name=name_of(name))
             else:
                 yield Source(path=path, name=name_of(name))
+        if self._left_out.count:
+            self._on_left_out(str(self._left_out))
 
     def _copy(self, stream: BinaryIO, number: int) -> Path:
         """`stream` in a file that only this user can read, copied a piece at a time."""
@@ -126,18 +143,25 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def iter_sources(inputs: Sequence[str]) -> Sources:
+def iter_sources(
+    inputs: Sequence[str], *, on_left_out: Callable[[str], None] = lambda text: None
+) -> Sources:
     """The documents that `inputs` name, in order, found as they are asked for.
 
     Folders are walked recursively in natural order (`p2` before `p10`); hidden files are skipped,
     and so are files that neither are documents by content nor claim to be by suffix. `-` is stdin.
+
+    Args:
+        inputs: as the user named them.
+        on_left_out: is told once, after the last document, how many files in folders were skipped
+            that are neither hidden nor text.
 
     Raises:
         UsageError: `-` is named twice.
     """
     if list(inputs).count(STDIN) > 1:
         raise UsageError("stdin (-) is named twice", remedy="name it once")
-    return Sources(inputs)
+    return Sources(inputs, on_left_out)
 
 
 def open_document(
@@ -226,18 +250,26 @@ def _kind(head: bytes) -> Kind | None:
 
 
 def _is_image(head: bytes) -> bool:
-    return head.startswith(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            b"\xff\xd8\xff",
-            b"GIF87a",
-            b"GIF89a",
-            b"II*\x00",
-            b"MM\x00*",
-            b"II+\x00",
-            b"MM\x00+",
+    return (
+        head.startswith(
+            (
+                b"\x89PNG\r\n\x1a\n",
+                b"\xff\xd8\xff",
+                b"GIF87a",
+                b"GIF89a",
+                b"II*\x00",
+                b"MM\x00*",
+                b"II+\x00",
+                b"MM\x00+",
+                *_JPEG_2000,
+            )
         )
-    ) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+        or (
+            (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
+            # Two letters alone begin many a text: the size of one of the known headers follows.
+            or (head[:2] == b"BM" and int.from_bytes(head[14:18], "little") in _BMP_HEADERS)
+        )
+    )
 
 
 def _describe(head: bytes) -> str:
@@ -248,8 +280,8 @@ def _describe(head: bytes) -> str:
     if head[4:8] == b"ftyp":
         return "it is a HEIC or AVIF image"
     if re.match(rb"\s*(<!doctype html|<html|<head|<body)", head, re.IGNORECASE):
-        return "it is an HTML page"
-    return "it is a text file" if _is_text(head) else "its content is of no known kind"
+        return _HTML
+    return _TEXT if _is_text(head) else "its content is of no known kind"
 
 
 def _is_text(head: bytes) -> bool:
@@ -261,11 +293,34 @@ def _is_text(head: bytes) -> bool:
     return b"\x00" not in head
 
 
-def _walk(folder: Path) -> Iterator[Source]:
+class _LeftOut:
+    """Files in folders that were skipped though somebody may want them read: no texts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first = ""
+
+    def add(self, path: Path, head: bytes) -> None:
+        """A file that is no document, by its first bytes."""
+        what = _describe(head)
+        if head and what not in _TEXTS:
+            self.count += 1
+            self._first = self._first or f"{name_of(path)} ({what})"
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"left out a file of a kind that vlmcli does not read: {self._first}"
+        return (
+            f"left out {self.count} files of kinds that vlmcli does not read, "
+            f"the first of them {self._first}"
+        )
+
+
+def _walk(folder: Path, left_out: _LeftOut) -> Iterator[Source]:
     """Documents below `folder`; the folder itself where there are none or it cannot be listed."""
     found = False
     for path in _files(folder):
-        if path.is_dir() or path.suffix.lower() in _SUFFIXES or _begins_like_a_document(path):
+        if path.is_dir() or path.suffix.lower() in _SUFFIXES or _is_document(path, left_out):
             found = True
             yield Source(path=path, name=name_of(path))
     if not found:
@@ -290,11 +345,17 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _begins_like_a_document(path: Path) -> bool:
+def _is_document(path: Path, left_out: _LeftOut) -> bool:
+    """Whether a file begins like a document; it is left out if not."""
     try:
-        return kind_of(path) is not None
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
     except OSError:
         return False
+    if _kind(head) is not None:
+        return True
+    left_out.add(path, head)
+    return False
 
 
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:

@@ -50,9 +50,13 @@ class Work:
             InputError: the file is no single picture.
             PageError: it is too large, alone or with the others.
         """
-        if len(opened.pages) != 1 or opened.pages[0].unit != "px":
+        stored = opened.pages[0].largest_image if opened.pages else None
+        # The server's memory is planned for pictures that take no more than their pixels; one in
+        # JPEG 2000 takes several times that while it is decoded.
+        is_costly = stored is not None and stored.filter == "JPXDecode"
+        if len(opened.pages) != 1 or opened.pages[0].unit != "px" or is_costly:
             raise InputError(
-                f"picture {index + 1} must be one PNG, JPEG, WebP, GIF or TIFF picture",
+                f"picture {index + 1} must be one PNG, JPEG, WebP, GIF, TIFF or BMP picture",
                 code="not-a-picture",
             )
         handle = opened.pages[0].require()
