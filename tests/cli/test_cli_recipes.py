@@ -222,6 +222,26 @@ def test_variables_are_blamed_by_name(folder, monkeypatch):
     assert "error: VLMCLI_CACHE: cache:" in refused("ocr", "a.pdf")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("DPI", "abc", "dpi: 'abc' is no whole number"),
+        ("DPI", "20", "dpi: Input should be greater than or equal to 36, not 20"),
+        ("PAGE_TIMEOUT", "soon", "page-timeout: 'soon' is no number"),
+        ("OVERWRITE", "maybe", "overwrite: 'maybe' is neither true nor false"),
+        ("REUSE", "x", "reuse: 'x' is not one of"),
+    ],
+)
+def test_what_is_wrong_with_a_variable_is_said_in_words_with_a_remedy(
+    folder, monkeypatch, name, value, words
+):
+    monkeypatch.setenv(f"VLMCLI_{name}", value)
+    said = refused("ocr", "a.pdf")
+    option = name.lower().replace("_", "-")
+    assert f"error: VLMCLI_{name}: {words}" in said
+    assert f"(vlmcli ocr --help says what --{option} takes)" in said
+
+
 def test_recipes_that_are_not_there_or_for_another_command(folder):
     write(folder / "asks.toml", "description = 'x'\n[ask]\nquestion = 'Who?'\n")
     assert "no such recipe: 'archve' (did you mean archive?" in refused("ocr", "--recipe", "archve")

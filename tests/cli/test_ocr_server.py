@@ -159,6 +159,18 @@ def test_the_models_name(job, fake):
     assert job.records("-m", "three")[0]["model"].startswith("three@")
 
 
+@pytest.mark.parametrize("path", ["", "/v1", "/v2", "/openai", "/v1/typo"])
+def test_a_path_where_no_models_are_may_be_a_wrong_one(job, fake, path):
+    job.pages(1)
+    fake.models = (404, b"no such route")
+    done = job("--server", f"{fake.url}{path}")
+    assert done.returncode == ExitCode.MODEL
+    assert b"name one with --model" in done.stderr
+    looks_wrong = path not in ("", "/v1")
+    assert (b"correct the path of --server" in done.stderr) == looks_wrong
+    assert f"{fake.url}{path or '/v1'} does not list".encode() in done.stderr
+
+
 def test_questions(real, fake):
     write_pages(real.folder / "pages.pdf", 2)
     fake.answer = lambda handler, asked: (

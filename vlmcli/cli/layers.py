@@ -35,6 +35,13 @@ _NOW_ONLY = ("help", "print_recipe")
 """Options that nobody wants for every run."""
 _KINDS: Mapping[Any, Kind] = {int: "whole", float: "number"}
 
+_WRONG_KINDS = {
+    "integer": "no whole number",
+    "number": "no number",
+    "boolean": "neither true nor false",
+}
+"""What Pydantic wanted, and what it got."""
+
 
 class LayeredCommand(TyperCommand):
     """Fills in what the command line leaves open, before Typer parses it."""
@@ -181,8 +188,19 @@ class _Layers:
             message = f"{setting.place}: {option}: {error.message}"
             raise UsageError(message, remedy=error.remedy) from error
         except typer.BadParameter as error:
-            said = error.message.removeprefix("Value error, ")
-            raise UsageError(f"{setting.place}: {option}: {said}") from error
+            raise UsageError(
+                f"{setting.place}: {option}: {_said(error.message, setting.value)}",
+                remedy=f"vlmcli {command.name} --help says what --{option} takes",
+            ) from error
+
+
+def _said(message: str, value: Any) -> str:
+    """What Typer and Pydantic say of a value, in the words of people."""
+    message = message.removeprefix("Value error, ")
+    for kind, words in _WRONG_KINDS.items():
+        if message.startswith(f"Input should be a valid {kind}"):
+            return f"{value!r} is {words}"
+    return f"{message}, not {value}" if message.startswith("Input should be") else message
 
 
 def _setting(value: Any, source: str) -> Setting:

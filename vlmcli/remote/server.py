@@ -77,9 +77,10 @@ def _choose(asked: str, listed: dict[str, dict[str, Any]] | None, endpoint: Endp
     if listed is None:
         if is_named:
             return asked
-        raise ModelError(
-            f"{endpoint.base} does not list its models", remedy="name one with --model"
-        )
+        remedy = "name one with --model"
+        if not endpoint.base.endswith("/v1"):
+            remedy = f"correct the path of --server, on most servers it is /v1, or {remedy}"
+        raise ModelError(f"{endpoint.base} does not list its models", remedy=remedy)
     if asked in listed or (is_named and f"{asked}:latest" in listed):
         return asked
     if not is_named and len(listed) == 1:
