@@ -32,6 +32,9 @@ class Page:
     def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
         return 0
 
+    def writing_bytes(self, max_pixels: int) -> int:
+        return 0
+
 
 A4 = (595.28, 841.89)
 

@@ -31,6 +31,9 @@ class Page:
     def drawing_bytes(self, size, *, grey):
         return 0
 
+    def writing_bytes(self, max_pixels):
+        return 0
+
 
 @given(SIDES, SIDES)
 def test_the_detector_sees_no_more_than_four_megapixels(width, height):

@@ -113,14 +113,27 @@ class StoredImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """What it takes to copy a picture file's frame into a PDF.
+
+    `held_bytes` are held at a time; `decoded_bytes` is what `RenderSpec.max_decoded_bytes` is about
+    where the frame has to be decoded in full, else 0.
+    """
+
+    held_bytes: int
+    decoded_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageHandle:
     """One page of a document, measured but not rendered.
 
     `width` and `height` are those of the displayed page: after /Rotate, CropBox, UserUnit and EXIF.
     `rotation` is what the viewer turns it by (clockwise degrees). `scan_dpi` is the resolution of
     the scan that fills the page, beyond which it is not drawn; None where it is no scan, or one of
-    so few pixels that enlarging helps. `time` is that of a frame of a video, in seconds from its
-    beginning. A page that cannot be loaded has `error` set and no size.
+    so few pixels that enlarging helps. `copying` is that of the whole file, whose frames all become
+    pages of a PDF. `time` is that of a frame of a video, in seconds from its beginning. A page that
+    cannot be loaded has `error` set and no size.
     """
 
     document: str
@@ -132,6 +145,7 @@ class PageHandle:
     rotation: int = 0
     scan_dpi: float | None = None
     largest_image: StoredImage | None = None
+    copying: tuple[Copying, ...] = ()
     time: float | None = None
     error: ErrorInfo | None = None
 
@@ -170,6 +184,12 @@ class PageHandle:
         is_converted = self.unit == "px" and image.components == 1 and not grey
         # Pillow turns a grey picture into one of four bytes a pixel.
         return image.drawing_bytes(size) + (4 * size.width * size.height if is_converted else 0)
+
+    def writing_bytes(self, max_pixels: int) -> int:
+        """Bytes that are held while the page's document is copied into a PDF."""
+        most = RenderSpec(dpi=72, max_pixels=max_pixels).max_decoded_bytes
+        sizes = (one.held_bytes for one in self.copying if one.decoded_bytes <= most)
+        return max(sizes, default=0)
 
     def require(self) -> Self:
         """This handle, if the page can be loaded.

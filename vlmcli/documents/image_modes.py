@@ -20,7 +20,8 @@ _WHITE_IS_ZERO = 0
 _STRIP = 256
 """Rows."""
 
-_DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+"""More than eight bits a number."""
 
 _BYTES = {"1": 2, "L": 1, "P": 5, "I;16": 4, "I;16L": 4, "I;16B": 4, "I;16N": 4}
 _MOST_BYTES = 8
@@ -64,7 +65,7 @@ def flatten(image: "Image", *, grey: bool) -> "Image":
     65535 where they lie within one of these, else stretched from their least to their greatest.
     """
     wanted = "L" if grey else "RGB"
-    if image.mode in _DEEP_MODES:
+    if image.mode in DEEP_MODES:
         return _from_array(_to_eight_bits(image)).convert(wanted)
     if image.mode in ("RGBa", "La"):
         image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
@@ -105,13 +106,16 @@ def turn(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def _on_white(image: "Image") -> "Image":
-    image = image.convert("RGBA")
-    if image.getchannel("A").getextrema() == (255, 255):
-        return image.convert("RGB")
-    ground = image.copy()
-    ground.paste((255, 255, 255, 255), (0, 0, *image.size))
-    ground.alpha_composite(image)
-    return ground.convert("RGB")
+    """In strips: at once, three more pictures of four bytes a pixel would stand beside this one."""
+    from PIL import Image
+
+    shown = Image.new("RGB", image.size)
+    for top in range(0, image.height, _STRIP):
+        strip = image.crop((0, top, image.width, min(top + _STRIP, image.height))).convert("RGBA")
+        ground = Image.new("RGBA", strip.size, (255, 255, 255, 255))
+        ground.alpha_composite(strip)
+        shown.paste(ground.convert("RGB"), (0, top))
+    return shown
 
 
 def _from_array(pixels: Pixels) -> "Image":

@@ -10,16 +10,18 @@ import logging
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vlmcli.documents import image_checks, image_modes
+from vlmcli.documents import embedding, image_checks, image_modes
 from vlmcli.documents.base import (
     Closing,
+    Copying,
     PageHandle,
     Picture,
     RenderSpec,
@@ -88,6 +90,23 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What Pillow raises on damaged files as a page's error."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except PILLOW_ERRORS as error:
+        raise PageError(f"the picture cannot be decoded: {_words(error)}") from error
+
+
+def _pieces(image: embedding.Encoded) -> Iterator[bytes]:
+    # In here, so that a disk that is full where they are written is no fault of the picture.
+    with _translated():
+        yield from image.pieces()
+
+
 def open_image(source: Source, *, strict: bool) -> "ImageDocument":
     """Open a file that begins like one of `FORMATS`.
 
@@ -98,7 +117,7 @@ def open_image(source: Source, *, strict: bool) -> "ImageDocument":
     try:
         with _quiet():
             image = _pillow().open(source.path, formats=FORMATS)
-            frames, cause = _measure(image)
+            frames, cause = _measure(image, source.path)
     except PILLOW_ERRORS as error:
         if image is not None:
             image.close()
@@ -163,11 +182,12 @@ class _Frame:
     components: int = 4
     orientation: int = 1
     dpi: float | None = None
+    copying: Copying | None = None
     end: int = 0
     error: str | None = None
 
 
-def _measure(image: "Image") -> tuple[list[_Frame], str]:
+def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
     """Every frame's size without decoding, and why the walk ended early, or an empty string.
 
     Raises:
@@ -181,6 +201,7 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
             components=image_modes.held_bytes(image),
             orientation=_orientation(image),
             dpi=_scan_dpi(image),
+            copying=embedding.copying_of(image, path),
         )
         return [frame] * max(1, count), ""
     frames: list[_Frame] = []
@@ -199,6 +220,7 @@ def _measure(image: "Image") -> tuple[list[_Frame], str]:
                 height=image.height,
                 components=image_modes.held_bytes(image),
                 dpi=_scan_dpi(image),
+                copying=embedding.copying_of(image, path),
                 end=_claimed_end(image),
             )
         )
@@ -246,6 +268,7 @@ class ImageDocument(Closing):
         self.format = str(image.format)
         self.claimed_end = max(frame.end for frame in frames)
         self._frames = frames
+        self._copying = _together(frames)
         self._image: Image | None = image
         if self.num_pages == 1:
             # One frame is opened anew for each rendering, so that no decoded picture stays in
@@ -281,8 +304,29 @@ class ImageDocument(Closing):
                 components=frame.components,
                 filter=_FILTERS.get(self.format, ""),
             ),
+            copying=self._copying,
             error=error,
         )
+
+    @contextmanager
+    def encoded(self, index: int, max_pixels: int) -> Iterator[embedding.Encoded]:
+        """Frame `index` as a PDF stores it, at its own pixels; see `embedding`.
+
+        Raises:
+            PageError: it cannot be decoded, or would take too much memory; also while its bytes are
+                taken.
+        """
+        handle = self.page(index).require()
+        with ExitStack() as stack:
+            with _translated():
+                stack.enter_context(_quiet())
+                image = stack.enter_context(self._frame(index))
+                path = self.source.path
+                embedding.draft(image, path)
+                if embedding.copying_of(image, path).decoded_bytes:
+                    _refuse_bombs(image, handle, RenderSpec(dpi=72, max_pixels=max_pixels))
+                found = embedding.encode(image, path, self._frames[index].orientation)
+            yield replace(found, pieces=partial(_pieces, found))
 
     def render(self, index: int, spec: RenderSpec) -> Picture:
         """The frame upright, made smaller where it is beyond the budget; see `Document`."""
@@ -292,20 +336,15 @@ class ImageDocument(Closing):
         stored = (
             (size.height, size.width) if orientation in _SIDEWAYS else (size.width, size.height)
         )
-        try:
-            with _quiet(), self._frame(index) as image:
-                if self.format in ("JPEG", "MPO"):
-                    image.draft("L" if spec.grey and image.mode == "RGB" else None, stored)
-                _refuse_bombs(image, handle, spec)
-                image.load()
-                shown = image_modes.flatten(image, grey=spec.grey)
-                if shown.size != stored:
-                    shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
-                pixels = image_modes.turn(image_modes.to_pixels(shown), orientation)
-        except MemoryError:
-            raise
-        except PILLOW_ERRORS as error:
-            raise PageError(f"the picture cannot be decoded: {_words(error)}") from error
+        with _translated(), _quiet(), self._frame(index) as image:
+            if self.format in ("JPEG", "MPO"):
+                image.draft("L" if spec.grey and image.mode == "RGB" else None, stored)
+            _refuse_bombs(image, handle, spec)
+            image.load()
+            shown = image_modes.flatten(image, grey=spec.grey)
+            if shown.size != stored:
+                shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
+            pixels = image_modes.turn(image_modes.to_pixels(shown), orientation)
         return Picture(pixels=pixels, dpi=None, downscaled=size.downscaled)
 
     def text_layer(self, index: int, spec: RenderSpec) -> TextLayer | None:
@@ -333,6 +372,16 @@ def _read_not_mapped(image: "Image") -> None:
     """
     if getattr(image, "tag_v2", {}).get(_ORIENTATION) in _SIDEWAYS:
         image.filename = ""  # type: ignore[attr-defined]
+
+
+def _together(frames: Sequence[_Frame]) -> tuple[Copying, ...]:
+    """What copying the frames takes, one after the other: the most of what is surely decoded, and
+    every kind of what only a larger `max_pixels` allows."""
+    least = RenderSpec(dpi=72, max_pixels=0).max_decoded_bytes
+    kinds = {frame.copying for frame in frames if frame.copying is not None}
+    sure = {kind for kind in kinds if kind.decoded_bytes <= least}
+    most = max((kind.held_bytes for kind in sure), default=0)
+    return (Copying(held_bytes=most, decoded_bytes=0), *(kinds - sure))
 
 
 def _refuse_bombs(image: "Image", handle: PageHandle, spec: RenderSpec) -> None:

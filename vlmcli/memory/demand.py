@@ -38,6 +38,7 @@ class Demand:
         worker_bytes: of a page worker while it has the page in hand.
         picture_bytes: of the page's pixels in the main process, as long as it is in work.
         staging_bytes: of copies made while the page is handed to the model.
+        writing_bytes: of the main process while the page's document is copied into a PDF.
         patches: of one picture that is encoded: the page, or its widest line.
         visual_tokens: of the whole page.
         sequences: requests that the page becomes.
@@ -51,6 +52,7 @@ class Demand:
     worker_bytes: int
     picture_bytes: int = 0
     staging_bytes: int = 0
+    writing_bytes: int = 0
     patches: int = 0
     visual_tokens: int = 0
     sequences: int = 0
@@ -99,7 +101,8 @@ def measure_pages(
         if demand is None:
             unreadable.append(label)
         else:
-            demands.append(replace(demand, label=label))
+            writing = page.writing_bytes(settings.max_pixels) if settings.writes_pdf else 0
+            demands.append(replace(demand, label=label, writing_bytes=writing))
     return Job(facts, settings, in_order(demands), tuple(unreadable))
 
 

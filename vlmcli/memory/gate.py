@@ -28,12 +28,18 @@ _MEASURING_JOBS = 8
 _MOST_SIZES = 4096
 """Sizes of pages whose demands are remembered: scans by the million may all differ by a pixel."""
 _measures = attrgetter(
-    "worker_bytes", "picture_bytes", "staging_bytes", "patches", "visual_tokens", "positions"
+    "worker_bytes",
+    "picture_bytes",
+    "staging_bytes",
+    "writing_bytes",
+    "patches",
+    "visual_tokens",
+    "positions",
 )
 
 _NOTHING = Demand("", 0, 0)
 
-Size = tuple[int, int, int]
+Size = tuple[int, int, int, int]
 
 
 class MemoryGate:
@@ -59,7 +65,7 @@ class MemoryGate:
         self._job = Job(planner.facts, planner.settings, (), ())
         self._most = (0,) * len(_measures(_NOTHING))
         self._known: dict[Size, Demand] = {}
-        """By width and height in pixels and bytes that decoders hold."""
+        """By width and height in pixels, bytes that decoders hold, and those of a PDF's writer."""
         self._too_large: set[Size] = set()
         self._plan: Plan | None = None
 
@@ -180,7 +186,7 @@ class MemoryGate:
             PageError: it cannot fit under the cap, even alone.
         """
         if self._size(page) in self._too_large:
-            width, height, _ = self._size(page)
+            width, height, *_ = self._size(page)
             raise PageError(
                 f"a page of {width} × {height} pixels does not fit into "
                 f"{format_size(self.cap_bytes)}",
@@ -202,7 +208,9 @@ class MemoryGate:
 
     def _size(self, page: PageShape) -> Size:
         size = page.pixel_size(self._settings.dpi, self._settings.max_pixels)
-        return size.width, size.height, page.drawing_bytes(size, grey=self._is_grey)
+        writing = page.writing_bytes(self._settings.max_pixels) if self._settings.writes_pdf else 0
+        drawing = page.drawing_bytes(size, grey=self._is_grey)
+        return size.width, size.height, drawing, writing
 
     def _is_covered(self, page: PageShape) -> bool:
         if self._size(page) in self._too_large:

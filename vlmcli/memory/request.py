@@ -144,6 +144,7 @@ def make_planner(
         max_pages_in_flight=request.pages_in_flight,
         jobs=request.jobs or default_jobs(),
         writer_bytes=PDF_WRITER_BYTES if "pdf" in request.formats else 0,
+        writes_pdf="pdf" in request.formats,
         remote_pages=remote_pages,
         draws_pages=needs_model or remote_pages > 0,
         compares_pages=request.reuse in ("verified", "similar"),

@@ -61,6 +61,9 @@ class PageShape(Protocol):
     def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
         """What decoders hold beside the picture while the page is drawn at that size."""
 
+    def writing_bytes(self, max_pixels: int) -> int:
+        """What is held while the page's document is copied into a PDF; 0 for a PDF."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
@@ -98,6 +101,8 @@ class PlanSettings:
     """Page workers at the most; a plan takes fewer where memory is tight."""
     writer_bytes: int = 0
     """Of the main process, for output formats that are made from the document itself."""
+    writes_pdf: bool = False
+    """Whether documents that are pictures are copied into PDFs."""
     remote_pages: int = 0
     """Pages that a server reads at the same time; 0 where none does."""
     draws_pages: bool = True

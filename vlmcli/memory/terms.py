@@ -160,7 +160,8 @@ def _page_terms(
         "pixels": reader_bytes(job, load, read) if read else 0,
         "page_workers": workers * weigh.worker_bytes + sum(one.worker_bytes for one in drawn),
         "results": _results(job),
-        "outputs": job.settings.writer_bytes,
+        "outputs": job.settings.writer_bytes
+        + max((one.writing_bytes for one in job.demands), default=0),
     }
 
 

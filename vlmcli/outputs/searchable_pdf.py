@@ -1,9 +1,9 @@
 """Searchable PDF: the document as it was, with what was read behind its pages, invisible.
 
 A PDF keeps its bytes: the text is appended as an update, so that pictures, bookmarks, links,
-attachments and what a signature covers stay as they are. Pictures become pages of their own size.
-Pages that were answered from their own text layer, blank and failed pages get nothing, nor do words
-that a page says itself, beside a picture or in a form. Where only
+attachments and what a signature covers stay as they are. Pictures become a PDF first, with pages of
+their own size. Pages that were answered from their own text layer, blank and failed pages get
+nothing, nor do words that a page says itself, beside a picture or in a form. Where only
 a reader of whole pages was at work, lines are spread over the page's height. As PDF/A the file is
 written anew, its pages are not.
 """
@@ -20,10 +20,11 @@ from vlmcli.documents.base import PixelSize
 from vlmcli.documents.pdf_page import fragments
 from vlmcli.documents.source import Source, kind_of
 from vlmcli.errors import EncryptedError, OutputError
+from vlmcli.options import DEFAULT_MAX_PIXELS
 from vlmcli.outputs.archival import write_archival
 from vlmcli.outputs.files import OutputFile
 from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
-from vlmcli.outputs.pdf_pages import PicturePages
+from vlmcli.outputs.pdf_pages import write_pictures
 from vlmcli.outputs.unsaid import unsaid
 from vlmcli.outputs.words import lines_of
 from vlmcli.results import Line, PageRecord
@@ -43,16 +44,23 @@ class SearchablePdfWriter:
         password: opens it, where it is encrypted.
         file: takes the finished PDF.
         pdfa: whether it is to be PDF/A.
+        max_pixels: as for reading, which says what pictures are decoded at all.
     """
 
     def __init__(
-        self, source: Source, password: str | None, file: OutputFile, *, pdfa: bool = False
+        self,
+        source: Source,
+        password: str | None,
+        file: OutputFile,
+        *,
+        pdfa: bool = False,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
     ) -> None:
         self._source, self._password, self._file = source, password, file
-        self._pdfa = pdfa
+        self._pdfa, self._max_pixels = pdfa, max_pixels
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pdf: Any = None
-        self._pictures: PicturePages | None = None
+        self._has_words = True
         self._font: GlyphlessFont | None = None
 
     def write(self, record: PageRecord) -> None:
@@ -60,8 +68,6 @@ class SearchablePdfWriter:
         with self._translated():
             if self._pdf is None:
                 self._open()
-            if self._pictures is not None:
-                self._pictures.add_until(record)
             if record.source != "text-layer" and record.page:
                 self._add_text(record)
 
@@ -70,8 +76,6 @@ class SearchablePdfWriter:
         with self._translated():
             if self._pdf is None:
                 self._open()
-            if self._pictures is not None:
-                self._pictures.add_rest()
             path = self._archival(self._save()) if self._pdfa else self._save()
             with path.open("rb") as stream:
                 while chunk := stream.read(_CHUNK):
@@ -87,12 +91,12 @@ class SearchablePdfWriter:
     def _open(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="vlmcli-", ignore_cleanup_errors=True)
         pymupdf = mupdf.load()
-        if kind_of(self._source.path) != "pdf":
-            self._pdf = pymupdf.open()
-            self._pictures = PicturePages(self._source, self._pdf)
-            return
         copy = Path(self._folder.name) / "copy.pdf"
-        shutil.copyfile(self._source.path, copy)
+        self._has_words = kind_of(self._source.path) == "pdf"
+        if self._has_words:
+            shutil.copyfile(self._source.path, copy)
+        else:
+            write_pictures(self._source, copy, self._max_pixels)
         self._pdf = pymupdf.open(copy, filetype="pdf")
         if self._pdf.needs_pass and not self._pdf.authenticate(self._password or ""):
             raise EncryptedError(f"{self._source.name}: the password does not open it")
@@ -102,7 +106,7 @@ class SearchablePdfWriter:
         if self._font is not None:
             self._font.close()
         changed = Path(self._folder.name) / "copy.pdf"
-        if self._pictures is None and self._pdf.can_save_incrementally():
+        if self._pdf.can_save_incrementally():
             self._pdf.saveIncr()
             return changed
         whole = changed.with_name("whole.pdf")
@@ -120,7 +124,7 @@ class SearchablePdfWriter:
                 self._pdf.close()
         if self._folder is not None:
             self._folder.cleanup()
-        self._pdf = self._folder = self._pictures = None
+        self._pdf = self._folder = None
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -139,7 +143,7 @@ class SearchablePdfWriter:
         if not lines or record.page > self._pdf.page_count:
             return
         page = self._pdf[record.page - 1]
-        if self._pictures is None and not (lines := _unsaid(page, record, lines)):
+        if self._has_words and not (lines := _unsaid(page, record, lines)):
             return
         self._font = self._font or GlyphlessFont(self._pdf)
         _add_resource(self._pdf, page.xref, self._font.xref)

@@ -36,7 +36,9 @@ def _pdf_writer(name: str, plan: OutputPlan, file: OutputFile) -> Writer:
     from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
 
     source = Source(path=plan.sources[name], name=name)
-    return SearchablePdfWriter(source, plan.password, file, pdfa=plan.pdfa)
+    return SearchablePdfWriter(
+        source, plan.password, file, pdfa=plan.pdfa, max_pixels=plan.max_pixels
+    )
 
 
 class RecordSink:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlmcli.errors import OutputError, UsageError
-from vlmcli.options import Format, OcrOptions
+from vlmcli.options import DEFAULT_MAX_PIXELS, Format, OcrOptions
 from vlmcli.outputs import alto, dolma, hocr, jsonl, markdown, text
 from vlmcli.outputs.files import translated
 from vlmcli.outputs.names import fitting, longest_name
@@ -63,6 +63,8 @@ class OutputPlan:
     password: str | None = field(default=None, repr=False)
     pdfa: bool = False
     """Whether PDFs are to be PDF/A."""
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    """As for reading: it says what pictures are decoded at all."""
 
     @property
     def journal_path(self) -> Path | None:
@@ -128,6 +130,7 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
         sources=dict(sources),
         password=options.password,
         pdfa=options.pdfa,
+        max_pixels=options.max_pixels,
     )
     _check(plan, sources)
     return plan
@@ -237,6 +240,7 @@ def _stream_plan(
         sources=dict(sources),
         password=options.password,
         pdfa=options.pdfa,
+        max_pixels=options.max_pixels,
     )
 
 
