@@ -85,6 +85,13 @@ def test_what_decoding_jpeg_2000_takes_is_planned_before(tmp_path):
         assert image.decoded_bytes(handle.pixel_size(200, 10**6)) >= 20 * 32 * 48
 
 
+@pytest.mark.parametrize(("kind", "least"), [("BMP", 8), ("JPEG2000", 20)])
+def test_what_copying_into_a_pdf_takes_is_planned_before(tmp_path, kind, least):
+    path = save(tmp_path, Image.new("RGB", (2000, 1500), "white"), kind)
+    with opened(path) as document:
+        assert document.page(0).writing_bytes(25_000_000) >= least * 2000 * 1500
+
+
 MODES = {
     "1": lambda image: image.convert("1", dither=Image.Dither.NONE),
     "L": lambda image: image.convert("L"),

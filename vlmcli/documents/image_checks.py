@@ -7,7 +7,8 @@ raises the suspicion that `images` then tests by decoding. Knows no Pillow.
 
 import os
 import struct
-from typing import BinaryIO
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 _JPEG_START_OF_SCAN = 0xDA
 _JPEG_END = b"\xff\xd9"
@@ -44,6 +45,15 @@ def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
         # No code word of the picture's data is beyond FF8F, so that the marker stands at the end.
         return not _contains(stream, _JPEG_END)
     return claimed_end > size
+
+
+def claimed_end(tags: Mapping[int, Any]) -> int:
+    """The place behind the last strip or tile of a TIFF frame, 0 where its tags do not say."""
+    for offsets, counts in ((273, 279), (324, 325)):
+        pieces = zip(tags.get(offsets, ()), tags.get(counts, ()), strict=False)
+        if end := max((offset + count for offset, count in pieces), default=0):
+            return int(end)
+    return 0
 
 
 def _png_reaches_end(stream: BinaryIO, size: int) -> bool:

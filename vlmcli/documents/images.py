@@ -221,19 +221,9 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
                 components=image_modes.held_bytes(image),
                 dpi=_scan_dpi(image),
                 copying=embedding.copying_of(image, path),
-                end=_claimed_end(image),
+                end=image_checks.claimed_end(getattr(image, "tag_v2", {})),
             )
         )
-
-
-def _claimed_end(image: "Image") -> int:
-    """The place behind the last strip or tile of a TIFF frame, 0 where it does not say."""
-    tags = getattr(image, "tag_v2", {})
-    for offsets, counts in ((273, 279), (324, 325)):
-        pieces = zip(tags.get(offsets, ()), tags.get(counts, ()), strict=False)
-        if end := max((offset + count for offset, count in pieces), default=0):
-            return int(end)
-    return 0
 
 
 def _scan_dpi(image: "Image") -> float | None:
