@@ -32,6 +32,9 @@ DEFAULT_MODEL = "nano"
 DEFAULT_DPI = 200
 DEFAULT_MAX_PIXELS = 25_000_000
 DEFAULT_FRAME_INTERVAL = 1.0
+ASK_REUSE: ReuseMode = "exact"
+"""Of questions, which may be about what two scans of one sheet do not have in common, so that only
+pages with equal pixels share their answers."""
 
 _UNITS = {
     "": 1,

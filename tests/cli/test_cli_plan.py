@@ -1,10 +1,21 @@
 """`vlmcli plan` as users run it: verdict, exit code, JSON, and nothing heavy loaded."""
 
+import io
 import json
 import shlex
 
 import pymupdf
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from vlmcli.cli import ask, ocr
+from vlmcli.cli import plan as plan_command
+from vlmcli.cli.app import app
+from vlmcli.cli.arguments import FORMATS
+from vlmcli.cli.plan_job import collect_pages
+from vlmcli.memory.request import PlanRequest, make_planner
+from vlmcli.options import OcrOptions
 
 
 @pytest.fixture
@@ -176,3 +187,56 @@ def test_five_hundred_pages_need_no_torch(cli, tmp_path) -> None:
     imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in err.splitlines()}
     assert "pymupdf" in imported
     assert not imported & {"torch", "transformers", "onnxruntime", "cv2", "scipy", "tokenizers"}
+
+
+RECIPES = [None, "archive", "ci-gate", "fast", "lecture", "markdown", "invoice"]
+
+
+def planned_by_plan(monkeypatch, *args: str) -> dict:
+    """What `plan` says, run in this process: there are many of them."""
+    said = io.BytesIO()
+    monkeypatch.setattr(plan_command, "take_stdout", lambda **_: said)
+    done = CliRunner().invoke(app, ["plan", *args, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(said.getvalue())
+
+
+def planned_by_job(monkeypatch, command: str, *args: str) -> dict:
+    """The plan that a job with these options is held to; nothing of it is run."""
+    jobs: list[OcrOptions] = []
+    monkeypatch.setattr(ocr, "run", jobs.append)
+    monkeypatch.setattr(ask, "run", jobs.append)
+    done = CliRunner().invoke(app, [command, *args])
+    assert done.exit_code == 0, done.output
+    request = PlanRequest.of(jobs.pop())
+    pages, _ = collect_pages(request, password=None, strict=False)
+    return make_planner(request).plan(pages).to_dict()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("formats", [(), *((name,) for name in FORMATS), ("pdf", "jsonl")])
+def test_plan_and_the_job_come_to_the_same_figures(monkeypatch, tmp_path, recipe, formats) -> None:
+    """`plan` knew no formats: it said "fits" of jobs with `-f pdf` that `ocr` then refused."""
+    command = "ask" if recipe == "invoice" else "ocr"
+    if command == "ask" and not set(formats) <= {"text", "jsonl"}:
+        pytest.skip("answers have no such form")
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGBA", (2400, 1600), "white").save("a.png")
+    Image.new("1", (2400, 1600), 1).save("b.tif", compression="group4")
+    args = ["a.png", "b.tif", "--max-memory", "2GiB", "--jobs", "2"]
+    args += [word for name in formats for word in ("-f", name)]
+    args += [] if recipe is None else ["--recipe", recipe]
+    said = planned_by_plan(monkeypatch, *args)
+    job = planned_by_job(monkeypatch, command, *args)
+    for figure in ("terms", "peak_bytes", "minimum_bytes", "pages_in_flight", "fits"):
+        assert said[figure] == job[figure], figure
+    writes = "pdf" in formats or (recipe == "archive" and not formats)
+    assert (said["terms"]["outputs"] > 0) == writes
+
+
+def test_questions_are_planned_as_ask_plans_them(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (1200, 1600), 255).save("a.png")
+    args = ("a.png", "-q", "Who? " * 200, "--model", "qwen2.5-vl-7b", "--max-memory", "64GiB")
+    said = planned_by_plan(monkeypatch, *args)
+    assert said["terms"] == planned_by_job(monkeypatch, "ask", *args)["terms"]

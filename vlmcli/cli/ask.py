@@ -13,7 +13,7 @@ from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import arguments_server as s
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
-from vlmcli.options import Format, OcrOptions, ReuseMode, parse_quantisations
+from vlmcli.options import ASK_REUSE, Format, OcrOptions, parse_quantisations
 
 _DEFAULTS = OcrOptions(inputs=())
 _FORMATS: tuple[Format, ...] = ("text", "jsonl")
@@ -96,7 +96,7 @@ def ask(
     run(
         OcrOptions(
             inputs=tuple(inputs),
-            question=_checked(question),
+            question=checked_questions(question),
             answer_schema=None if answer_schema is None else load_schema(answer_schema),
             output=output,
             formats=tuple(map(_format, formats)) if formats else _DEFAULTS.formats,
@@ -114,7 +114,7 @@ def ask(
             quantize=parse_quantisations(quantize or ()),
             text_layer="ignore",
             drafts=drafts,
-            reuse=_REUSE,
+            reuse=ASK_REUSE,
             max_tokens=max_tokens,
             server=server,
             server_concurrency=server_concurrency,
@@ -141,12 +141,12 @@ def ask(
     )
 
 
-_REUSE: ReuseMode = "exact"
-"""Questions may be about what two scans of one sheet do not have in common, so that only pages with
-equal pixels share their answers."""
+def checked_questions(questions: list[str]) -> tuple[str, ...]:
+    """The questions without blanks around them.
 
-
-def _checked(questions: list[str]) -> tuple[str, ...]:
+    Raises:
+        UsageError: one of them is empty.
+    """
     texts = tuple(text.strip() for text in questions)
     if not all(texts):
         raise UsageError("a question is empty")

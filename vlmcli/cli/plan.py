@@ -3,16 +3,20 @@
 What planning needs is imported when it runs, since every other command imports this file too.
 """
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
 from vlmcli.cli import arguments_machine as m
+from vlmcli.cli.ask import AnswerSchema, checked_questions
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
 from vlmcli.options import (
+    ASK_REUSE,
     DEFAULT_DPI,
     DEFAULT_FRAME_INTERVAL,
     DEFAULT_MAX_PIXELS,
@@ -21,6 +25,7 @@ from vlmcli.options import (
     parse_quantisations,
 )
 
+_DEFAULTS = OcrOptions(inputs=())
 _MEMORY = "Memory"
 
 PlanInputs = Annotated[
@@ -49,6 +54,16 @@ DeviceMemory = Annotated[
         show_default=False,
     ),
 ]
+PlanQuestions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--question",
+        "-q",
+        metavar="TEXT",
+        help="Plan what ask would do with this question; may be repeated.",
+        show_default=False,
+    ),
+]
 PagesInFlight = Annotated[
     int | None,
     typer.Option(
@@ -67,6 +82,9 @@ def plan(
     inputs: PlanInputs = None,
     estimate_memory: EstimateMemory = True,
     as_json: AsJson = False,
+    formats: a.Formats = None,
+    question: PlanQuestions = None,
+    answer_schema: AnswerSchema = None,
     model: a.Model = DEFAULT_MODEL,
     engine: a.Engine = "native",
     pages: a.Pages = None,
@@ -102,48 +120,41 @@ def plan(
     stdout = take_stdout(is_needed=True)
     from vlmcli.cli.plan_job import make_plan
     from vlmcli.cli.plan_view import plan_json, plan_table
-    from vlmcli.memory.command import other_words
     from vlmcli.memory.request import PlanRequest
     from vlmcli.outputs.base import encode
 
-    done = make_plan(
-        PlanRequest(
-            inputs=tuple(inputs or ()),
-            model=model,
-            engine=engine,
-            pages=pages,
-            dpi=dpi,
-            max_pixels=max_pixels,
-            frame_interval=frame_interval,
-            max_tokens=max_tokens,
-            device=device,
-            device_memory=device_memory,
-            max_memory=max_memory,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            vision_kv_dtype=vision_kv_dtype,
-            quantize=parse_quantisations(quantize or ()),
-            vision_cache=vision_cache,
-            pages_in_flight=pages_in_flight,
-            jobs=jobs,
-            ray_workers=ray_workers,
-            reuse=reuse,
-            cache=cache,
-            drafts=drafts,
-            other_words=other_words(
-                OcrOptions(
-                    inputs=(),
-                    reuse=reuse,
-                    cache=cache,
-                    drafts=drafts,
-                    frame_interval=frame_interval,
-                ),
-                (),
-            ),
-        ),
-        password=read_password(password, password_file),
-        strict=strict,
+    questions = checked_questions(question or [])
+    job = OcrOptions(
+        inputs=tuple(inputs or ()),
+        question=questions,
+        answer_schema=None if answer_schema is None else load_schema(answer_schema),
+        formats=tuple(map(a.parse_format, formats)) if formats else _DEFAULTS.formats,
+        model=model,
+        engine=engine,
+        pages=pages,
+        dpi=dpi,
+        max_pixels=max_pixels,
+        frame_interval=frame_interval,
+        max_tokens=max_tokens,
+        device=device,
+        max_memory=max_memory,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        vision_kv_dtype=vision_kv_dtype,
+        quantize=parse_quantisations(quantize or ()),
+        vision_cache=vision_cache,
+        jobs=jobs,
+        reuse=ASK_REUSE if questions else reuse,
+        cache=cache,
+        drafts=drafts,
     )
+    request = replace(
+        PlanRequest.of(job),
+        device_memory=device_memory,
+        pages_in_flight=pages_in_flight,
+        ray_workers=ray_workers,
+    )
+    done = make_plan(request, password=read_password(password, password_file), strict=strict)
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")
     text = (plan_json if as_json else plan_table)(done.plan, done.cap_source, done.cluster)

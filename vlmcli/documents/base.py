@@ -28,6 +28,9 @@ Box = tuple[float, float, float, float]
 MAX_SIDE = 32_000
 """No picture is wider or higher: OpenCV keeps coordinates in 16 bits."""
 
+_GREY_BYTES = 2
+"""Most that is kept of a pixel of an image file that has no colours."""
+
 _DECODED_BYTES_PER_PIXEL = 16
 """An encoded image may unfold to this many bytes per pixel of `max_pixels`, and no further."""
 
@@ -75,13 +78,15 @@ class PixelSize(NamedTuple):
 class StoredImage:
     """An image as a file or a PDF holds it: size in pixels, numbers a pixel, outermost filter.
 
-    `components` counts what the decoder keeps of a pixel, in bytes.
+    `components` counts what the decoder keeps of a pixel, in bytes. `recoloured` tells that another
+    picture of four bytes a pixel is made of it where it is drawn in colour, before it is reduced.
     """
 
     width: int
     height: int
     components: int
     filter: str
+    recoloured: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -102,8 +107,17 @@ class StoredImage:
         """As `decoded_bytes`, with the two copies that are made where the image is reduced."""
         pixels = target.width * target.height
         left = self.width * self.height // self._skipped(target) ** 2
-        copies = 2 * pixels * self.components if left > 1.01 * pixels else 0
+        each = 1 if self.components <= _GREY_BYTES else min(self.components, 4)
+        copies = 2 * pixels * each if left > 1.01 * pixels else 0
         return self.decoded_bytes(target) + copies
+
+    def colouring_bytes(self, target: PixelSize) -> int:
+        """Bytes of what an image file is turned into where it is wanted in colour."""
+        if self.components <= _GREY_BYTES:
+            # Grey is reduced as it is; Pillow's pictures in colour have four bytes a pixel.
+            return 4 * target.width * target.height
+        left = self.width * self.height // self._skipped(target) ** 2
+        return 4 * left if self.recoloured else 0
 
     def _skipped(self, target: PixelSize) -> int:
         if self.filter != "DCTDecode":
@@ -181,9 +195,8 @@ class PageHandle:
         image = self.largest_image
         if image is None:
             return 0
-        is_converted = self.unit == "px" and image.components == 1 and not grey
-        # Pillow turns a grey picture into one of four bytes a pixel.
-        return image.drawing_bytes(size) + (4 * size.width * size.height if is_converted else 0)
+        colours = image.colouring_bytes(size) if self.unit == "px" and not grey else 0
+        return image.drawing_bytes(size) + colours
 
     def writing_bytes(self, max_pixels: int) -> int:
         """Bytes that are held while the page's document is copied into a PDF."""

@@ -76,6 +76,9 @@ def copying_of(image: "Image", path: Path) -> Copying:
         each = max(each, image_modes.decoded_bytes(image) // max(1, image.width * image.height))
     if image.info.get("progressive"):
         each += _PROGRESSIVE_BYTES
+    if image.format in ("JPEG2000", "BMP"):
+        # Coefficients, or run lengths, as a whole beside the picture.
+        each = max(each, -(-image_modes.decoded_bytes(image) // (image.width * image.height)))
     scale = _reduction(image)
     return Copying(
         held_bytes=image.width * image.height * each // scale**2 + strips.BAND_BYTES,

@@ -4,6 +4,8 @@ Pure functions on decoded images; no files. Gave up: colour profiles (text stays
 without).
 """
 
+import struct
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,24 @@ _WHITE_IS_ZERO = 0
 
 _STRIP = 256
 """Rows."""
+
+PILLOW_ERRORS = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    ZeroDivisionError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
+"""What Pillow 13 raises on damaged files: it depends on the format and on the damage."""
 
 DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """More than eight bits a number."""
@@ -47,15 +67,21 @@ def decoded_bytes(image: "Image") -> int:
 
 
 def held_bytes(image: "Image") -> int:
-    """Bytes a pixel of `image` once it is decoded and flattened, as they usually are.
+    """Bytes a pixel of `image` while it is decoded and made grey, as they usually are.
 
     Of JPEG 2000 a fifth of what decoding takes, as for those in PDFs.
     """
     if image.format == "JPEG2000":
         return _JPEG_2000_BYTES.get(image.mode, _MOST_JPEG_2000_BYTES)
-    if image.format == "BMP":
-        return 4
-    return 1 if image.mode in ("1", "L") else 4
+    if image.format in ("BMP", "WEBP"):
+        return _WEBP_BYTES if image.format == "WEBP" else 4
+    # A picture of one bit is decoded to a byte a pixel, and then copied.
+    return {"1": 2, "L": 1}.get(image.mode, 4)
+
+
+def is_recoloured(image: "Image") -> bool:
+    """Whether another picture of all its pixels is made where it is wanted in colour."""
+    return image.mode not in ("1", "L", "RGB") or image.has_transparency_data
 
 
 def flatten(image: "Image", *, grey: bool) -> "Image":
@@ -70,7 +96,7 @@ def flatten(image: "Image", *, grey: bool) -> "Image":
     if image.mode in ("RGBa", "La"):
         image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
     if image.has_transparency_data:
-        image = _on_white(image)
+        return _on_white(image, wanted)
     if image.mode == wanted:
         return image
     if image.mode == "LAB" and grey:
@@ -105,16 +131,16 @@ def turn(pixels: Pixels, orientation: int) -> Pixels:
     return np.ascontiguousarray(pixels)
 
 
-def _on_white(image: "Image") -> "Image":
+def _on_white(image: "Image", wanted: str) -> "Image":
     """In strips: at once, three more pictures of four bytes a pixel would stand beside this one."""
     from PIL import Image
 
-    shown = Image.new("RGB", image.size)
+    shown = Image.new(wanted, image.size)
     for top in range(0, image.height, _STRIP):
         strip = image.crop((0, top, image.width, min(top + _STRIP, image.height))).convert("RGBA")
         ground = Image.new("RGBA", strip.size, (255, 255, 255, 255))
         ground.alpha_composite(strip)
-        shown.paste(ground.convert("RGB"), (0, top))
+        shown.paste(ground.convert("RGB").convert(wanted), (0, top))
     return shown
 
 

@@ -7,9 +7,7 @@ profiles; the second pictures of MPO files (previews, gain maps) are no pages.
 """
 
 import logging
-import struct
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +27,7 @@ from vlmcli.documents.base import (
     StoredImage,
     TextLayer,
 )
+from vlmcli.documents.image_modes import PILLOW_ERRORS
 from vlmcli.errors import InputError, PageError
 from vlmcli.options import DEFAULT_MAX_PIXELS
 from vlmcli.results import ErrorInfo
@@ -51,24 +50,6 @@ _ROTATIONS = {3: 180, 4: 180, 5: 90, 6: 90, 7: 270, 8: 270}
 
 _LEAST_SCAN_DPI, _MOST_SCAN_DPI = 100, 2400
 """What a scanner may have; 72 and 96 are what programs write that do not know."""
-
-PILLOW_ERRORS = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    ZeroDivisionError,
-    RuntimeError,
-    MemoryError,
-    struct.error,
-    zlib.error,
-)
-"""What Pillow 13 raises on damaged files: it depends on the format and on the damage."""
 
 
 @lru_cache(maxsize=1)
@@ -180,6 +161,7 @@ class _Frame:
     width: int
     height: int
     components: int = 4
+    recoloured: bool = False
     orientation: int = 1
     dpi: float | None = None
     copying: Copying | None = None
@@ -199,6 +181,7 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
             width=image.width,
             height=image.height,
             components=image_modes.held_bytes(image),
+            recoloured=image_modes.is_recoloured(image),
             orientation=_orientation(image),
             dpi=_scan_dpi(image),
             copying=embedding.copying_of(image, path),
@@ -219,6 +202,7 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
                 width=image.width,
                 height=image.height,
                 components=image_modes.held_bytes(image),
+                recoloured=image_modes.is_recoloured(image),
                 dpi=_scan_dpi(image),
                 copying=embedding.copying_of(image, path),
                 end=image_checks.claimed_end(getattr(image, "tag_v2", {})),
@@ -293,6 +277,7 @@ class ImageDocument(Closing):
                 height=round(height),
                 components=frame.components,
                 filter=_FILTERS.get(self.format, ""),
+                recoloured=frame.recoloured,
             ),
             copying=self._copying,
             error=error,
@@ -331,9 +316,12 @@ class ImageDocument(Closing):
                 image.draft("L" if spec.grey and image.mode == "RGB" else None, stored)
             _refuse_bombs(image, handle, spec)
             image.load()
-            shown = image_modes.flatten(image, grey=spec.grey)
+            # Grey is reduced as it is: in colour it would take four times as much.
+            is_grey = spec.grey or not (image.mode == "RGB" or image_modes.is_recoloured(image))
+            shown = image_modes.flatten(image, grey=is_grey)
             if shown.size != stored:
                 shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
+            shown = shown if is_grey == spec.grey else shown.convert("RGB")
             pixels = image_modes.turn(image_modes.to_pixels(shown), orientation)
         return Picture(pixels=pixels, dpi=None, downscaled=size.downscaled)
 

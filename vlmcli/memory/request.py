@@ -254,9 +254,9 @@ def _command(request: PlanRequest, target: Target) -> CommandLine:
     }
     inputs = input_words(request.inputs)
     known = frozenset("--" + field.name.replace("_", "-") for field in fields(OcrOptions))
-    words: tuple[str, ...] = ("vlmcli", "plan", *request.other_words)
+    asked = [word for text in request.question for word in ("-q", text)]
+    words: tuple[str, ...] = ("vlmcli", "plan", *asked, *request.other_words)
     if inputs:
-        asked = [word for text in request.question for word in ("-q", text)]
         words = ("vlmcli", "ask" if asked else "ocr", *inputs, *asked, *request.other_words)
     return CommandLine(
         words=words,
