@@ -1,6 +1,7 @@
 """The memory cap as users meet it: refused with a line to paste, or kept to the end."""
 
 import json
+import re
 import resource
 import shlex
 import sys
@@ -167,3 +168,53 @@ def test_ocr_and_plan_agree(real) -> None:
     assert gate.plan is not None
     assert gate.plan.peak_bytes == planned["peak_bytes"]
     assert planned["model"] == "nano" and built_in_path().is_dir()
+
+
+def followed(real, *args: str) -> list[str]:
+    """What is left of a refused command once its remedies are followed, one after the other."""
+    words = list(args)
+    for _ in range(3):
+        done = real("ocr", *words)
+        said = done.stderr.decode()
+        found = re.search(r"give (--max-memory|--max-pixels) (\S+?)[,)]? |to (\d{6,})\)", said)
+        if done.returncode == 0 or found is None:
+            break
+        option, value = (found[1], found[2]) if found[1] else ("--max-pixels", found[3])
+        words += [option, value.rstrip(")")]
+    assert done.returncode == 0, said
+    return words[len(args) :]
+
+
+def test_a_remedy_that_is_followed_to_the_letter_leads_to_no_other_refusal(real) -> None:
+    """A cap of nothing asked for 149 MiB, those were refused, and asked for 457 MiB."""
+    write_text_pdf(real.folder / "born.pdf", ["the first page", "the second"])
+    write_pages(real.folder / "scan.pdf", range(2))
+    for name in ("born.pdf", "scan.pdf"):
+        args = (name, "-o", name + ".txt", "--max-memory", "0")
+        assert len(followed(real, *args)) == 2
+
+
+def test_a_picture_that_cannot_be_decoded_costs_itself_alone_and_says_what_would_do(real) -> None:
+    """It was planned as if it could, and fewer pixels were advised, which change nothing there.
+
+    After that: "raise --max-pixels", by how much was a guess.
+    """
+    Image.new("1", (15_000, 15_000), 1).save(real.folder / "huge.png")
+    printed(1200, 1600).save(real.folder / "small.png")
+    args = ("small.png", "huge.png", "-f", "jsonl", "--max-memory", "520MiB")
+    done = real("ocr", *args)
+    assert done.returncode == 5
+    good, bad = read_records(done.stdout)
+    assert good["status"] == "ok" and bad["error"]["code"] == "bomb"
+    assert "raise --max-pixels to 28125000" in done.stderr.decode()
+    assert bad["error"]["message"].startswith("a picture of 15000 × 15000 pixels is too large")
+    below = real("ocr", "huge.png", "-f", "jsonl", "--max-pixels", "28124999")
+    assert "raise --max-pixels to 28125000" in below.stderr.decode()
+    enough = real("ocr", "huge.png", "--max-pixels", "28125000", "--max-memory", "300MiB")
+    said = enough.stderr.decode()
+    assert enough.returncode == 6
+    assert "--max-pixels" not in said and "give --max-memory" in said
+    wanted = re.search(r"--max-memory (\d+MiB)", said)
+    assert wanted
+    more = ("--max-pixels", "28125000", "--max-memory", wanted[1])
+    assert real("ocr", "huge.png", *more).returncode == 0

@@ -32,6 +32,9 @@ class Page:
     def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
         return 0
 
+    def is_refused(self, max_pixels: int) -> bool:
+        return False
+
     def writing_bytes(self, max_pixels: int) -> int:
         return 0
 

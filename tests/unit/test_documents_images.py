@@ -1,6 +1,7 @@
 """Image files: every frame a page, upright as viewed, in 8 bits, within the budget, no crash."""
 
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from vlmcli.documents import image_bombs
 from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, PageError
 
@@ -398,6 +400,43 @@ def test_a_bomb_is_refused_before_it_unfolds(tmp_path, name):
             document.render(0, RenderSpec(dpi=200, max_pixels=1_000_000, grey=True))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 40 * 1024, "kilobytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("png", png(20_000, 15_000)),
+        ("png 1 bit", png(20_000, 20_000, depth=1, colour=0)),
+        ("bare jpeg 2000", jpeg_2000(20_000, 15_000).partition(b"jp2c")[2]),
+        ("jpeg", jpeg(9_950, 9_950)),
+        ("progressive jpeg", jpeg(12_000, 12_000, progressive=True)),
+    ],
+)
+def test_a_bomb_names_the_least_cap_with_which_it_is_decoded(tmp_path, name, data):
+    """ "raise --max-pixels" named none: 30,000,000 was not enough, 50,000,000 was."""
+    path = tmp_path / name
+    path.write_bytes(data)
+
+    def refused(max_pixels):
+        """The cap that is asked for; None where the picture would be decoded. Decodes nothing."""
+        spec = RenderSpec(dpi=200, max_pixels=max_pixels)
+        with opened(path) as document, Image.open(path) as image:
+            handle = document.page(0)
+            if image.format == "JPEG":
+                image.draft(None, handle.pixel_size(200, max_pixels)[:2])
+            try:
+                image_bombs.refuse(image, handle, spec)
+            except PageError as error:
+                assert error.code == "bomb"
+                assert handle.is_refused(max_pixels) == (image.format != "JPEG")
+                return int(re.search(r"to (\d+)$", error.remedy)[1])
+        assert not handle.is_refused(max_pixels)
+        return None
+
+    cap = refused(25_000_000)
+    assert cap is not None
+    assert refused(cap - 1) == cap
+    assert refused(cap) is None
 
 
 def test_a_huge_jpeg_is_decoded_at_an_eighth(tmp_path):

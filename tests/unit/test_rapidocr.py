@@ -31,6 +31,9 @@ class Page:
     def drawing_bytes(self, size, *, grey):
         return 0
 
+    def is_refused(self, max_pixels):
+        return False
+
     def writing_bytes(self, max_pixels):
         return 0
 

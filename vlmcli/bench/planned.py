@@ -32,6 +32,10 @@ class Sheet:
         """Nothing: it is drawn before."""
         return 0
 
+    def is_refused(self, max_pixels: int) -> bool:
+        """Never."""
+        return False
+
     def writing_bytes(self, max_pixels: int) -> int:
         """Nothing: no PDF is made of it."""
         return 0

@@ -7,13 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from vlmcli.documents.selection import parse_pages
-from vlmcli.documents.source import PageHandle, Source, iter_sources, open_document
+from vlmcli.documents.source import Source, iter_sources, open_document
 from vlmcli.errors import VlmcliError
+from vlmcli.memory.demand import usual_page
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import PageShape, Plan
 from vlmcli.memory.spread import ClusterNeeds, cluster_needs
-
-_A4_POINTS = (595.28, 841.89)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +52,7 @@ def collect_pages(
         VlmcliError: none of the documents could be read: the first one's error.
     """
     if not request.inputs:
-        width, height = _A4_POINTS
-        page = PageHandle(
-            document="A4", index=0, num_pages=1, width=width, height=height, unit="pt"
-        )
-        return [page], []
+        return [usual_page()], []
     shapes: list[PageShape] = []
     errors: list[VlmcliError] = []
     left_out: list[str] = []

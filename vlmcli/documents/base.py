@@ -55,6 +55,11 @@ class RenderSpec:
     max_pixels: int
     grey: bool = False
 
+    @staticmethod
+    def least_pixels(decoded_bytes: int) -> int:
+        """The least `max_pixels` that allows so many decoded bytes."""
+        return -(-decoded_bytes // _DECODED_BYTES_PER_PIXEL)
+
     @property
     def max_decoded_bytes(self) -> int:
         """Bytes that one encoded image may take while it is decoded.
@@ -80,6 +85,8 @@ class StoredImage:
 
     `components` counts what the decoder keeps of a pixel, in bytes. `recoloured` tells that another
     picture of four bytes a pixel is made of it where it is drawn in colour, before it is reduced.
+    `refused_bytes` is what an image file takes that is decoded in full or not at all, to be held
+    against `RenderSpec.max_decoded_bytes`.
     """
 
     width: int
@@ -87,6 +94,7 @@ class StoredImage:
     components: int
     filter: str
     recoloured: bool = False
+    refused_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -189,6 +197,12 @@ class PageHandle:
             dpi=effective if downscaled else float(dpi),
             downscaled=downscaled,
         )
+
+    def is_refused(self, max_pixels: int) -> bool:
+        """Whether the page's picture is too large to be decoded under that cap, so that nobody has
+        to plan for it."""
+        most = RenderSpec(dpi=72, max_pixels=max_pixels).max_decoded_bytes
+        return self.largest_image is not None and self.largest_image.refused_bytes > most
 
     def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
         """Bytes that decoders hold beside the picture while the page is drawn at `size`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vlmcli.documents import embedding, image_checks, image_modes
+from vlmcli.documents import embedding, image_bombs, image_checks, image_modes
 from vlmcli.documents.base import (
     Closing,
     Copying,
@@ -162,6 +162,7 @@ class _Frame:
     height: int
     components: int = 4
     recoloured: bool = False
+    refused_bytes: int = 0
     orientation: int = 1
     dpi: float | None = None
     copying: Copying | None = None
@@ -182,6 +183,7 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
             height=image.height,
             components=image_modes.held_bytes(image),
             recoloured=image_modes.is_recoloured(image),
+            refused_bytes=image_bombs.refused_bytes(image),
             orientation=_orientation(image),
             dpi=_scan_dpi(image),
             copying=embedding.copying_of(image, path),
@@ -203,6 +205,7 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
                 height=image.height,
                 components=image_modes.held_bytes(image),
                 recoloured=image_modes.is_recoloured(image),
+                refused_bytes=image_bombs.refused_bytes(image),
                 dpi=_scan_dpi(image),
                 copying=embedding.copying_of(image, path),
                 end=image_checks.claimed_end(getattr(image, "tag_v2", {})),
@@ -278,6 +281,7 @@ class ImageDocument(Closing):
                 components=frame.components,
                 filter=_FILTERS.get(self.format, ""),
                 recoloured=frame.recoloured,
+                refused_bytes=frame.refused_bytes,
             ),
             copying=self._copying,
             error=error,
@@ -299,7 +303,7 @@ class ImageDocument(Closing):
                 path = self.source.path
                 embedding.draft(image, path)
                 if embedding.copying_of(image, path).decoded_bytes:
-                    _refuse_bombs(image, handle, RenderSpec(dpi=72, max_pixels=max_pixels))
+                    image_bombs.refuse(image, handle, RenderSpec(dpi=72, max_pixels=max_pixels))
                 found = embedding.encode(image, path, self._frames[index].orientation)
             yield replace(found, pieces=partial(_pieces, found))
 
@@ -314,7 +318,7 @@ class ImageDocument(Closing):
         with _translated(), _quiet(), self._frame(index) as image:
             if self.format in ("JPEG", "MPO"):
                 image.draft("L" if spec.grey and image.mode == "RGB" else None, stored)
-            _refuse_bombs(image, handle, spec)
+            image_bombs.refuse(image, handle, spec)
             image.load()
             # Grey is reduced as it is: in colour it would take four times as much.
             is_grey = spec.grey or not (image.mode == "RGB" or image_modes.is_recoloured(image))
@@ -360,22 +364,3 @@ def _together(frames: Sequence[_Frame]) -> tuple[Copying, ...]:
     sure = {kind for kind in kinds if kind.decoded_bytes <= least}
     most = max((kind.held_bytes for kind in sure), default=0)
     return (Copying(held_bytes=most, decoded_bytes=0), *(kinds - sure))
-
-
-def _refuse_bombs(image: "Image", handle: PageHandle, spec: RenderSpec) -> None:
-    """Raise before `image`, JPEG draft size set, is decoded beyond the budget.
-
-    Raises:
-        PageError: it would take more than `spec.max_decoded_bytes`.
-    """
-    size = image_modes.decoded_bytes(image)
-    if image.info.get("progressive"):
-        # libjpeg keeps all coefficients of a progressive picture, two bytes each, at any draft
-        # size.
-        size += int(handle.width * handle.height) * 6
-    if size > spec.max_decoded_bytes:
-        raise PageError(
-            f"a picture of {handle.width:.0f} × {handle.height:.0f} pixels is too large to decode",
-            remedy="raise --max-pixels",
-            code="bomb",
-        )

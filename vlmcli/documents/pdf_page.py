@@ -64,9 +64,17 @@ def refuse_bombs(embedded: tuple[StoredImage, ...], size: PixelSize, spec: Rende
         if image.decoded_bytes(size) > spec.max_decoded_bytes:
             raise PageError(
                 f"an embedded image of {image.width} × {image.height} pixels is too large",
-                remedy="raise --max-pixels",
+                remedy=f"raise --max-pixels to {_least_pixels(image, size)}",
                 code="bomb",
             )
+
+
+def _least_pixels(image: StoredImage, size: PixelSize) -> int:
+    """What is surely enough to have the image decoded: the page grows with the cap, and an image is
+    reduced less for a larger one."""
+    full = size._replace(width=image.width, height=image.height)
+    most = size if image.filter != "DCTDecode" else full
+    return RenderSpec.least_pixels(image.decoded_bytes(most))
 
 
 def draw(page: Any, size: PixelSize, *, grey: bool) -> Pixels:

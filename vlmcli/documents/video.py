@@ -133,11 +133,12 @@ class VideoDocument(Closing):
         """The frame upright, made smaller where it is beyond the budget; see `Document`."""
         handle = self.page(index)
         size = handle.pixel_size(spec.dpi, spec.max_pixels)
-        if handle.width * handle.height * _HELD_BYTES > spec.max_decoded_bytes:
+        held = round(handle.width * handle.height) * _HELD_BYTES
+        if held > spec.max_decoded_bytes:
             shown = f"{handle.width:.0f} × {handle.height:.0f}"
             raise PageError(
                 f"a frame of {shown} pixels is too large to decode",
-                remedy="raise --max-pixels",
+                remedy=f"raise --max-pixels to {RenderSpec.least_pixels(held)}",
                 code="bomb",
             )
         frame = self._player.frame(float(self._times[index]))

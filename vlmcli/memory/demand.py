@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from vlmcli.documents.base import PixelSize
+from vlmcli.documents.base import PageHandle, PixelSize
 from vlmcli.errors import PageError
 from vlmcli.memory import estimate
 from vlmcli.memory.estimate import Coefficients
@@ -24,6 +24,7 @@ from vlmcli.memory.settings import (
     PlanSettings,
 )
 
+_A4_POINTS = (595.28, 841.89)
 _MOST_PER_COLUMN = 8
 """Output tokens of a visual column that a line reader allows."""
 
@@ -96,7 +97,7 @@ def measure_pages(
         key = (size, page.drawing_bytes(size, grey=grey))
         if key not in known:
             known[key] = _demand(*key, facts, settings)
-        demand = known[key]
+        demand = None if page.is_refused(settings.max_pixels) else known[key]
         label = f"{page.document}, page {page.number}"
         if demand is None:
             unreadable.append(label)
@@ -104,6 +105,12 @@ def measure_pages(
             writing = page.writing_bytes(settings.max_pixels) if settings.writes_pdf else 0
             demands.append(replace(demand, label=label, writing_bytes=writing))
     return Job(facts, settings, in_order(demands), tuple(unreadable))
+
+
+def usual_page() -> PageHandle:
+    """What is planned for where no page is known: A4."""
+    width, height = _A4_POINTS
+    return PageHandle(document="A4", index=0, num_pages=1, width=width, height=height, unit="pt")
 
 
 def is_grey(facts: ModelFacts | None, settings: PlanSettings) -> bool:

@@ -5,15 +5,17 @@ before anything is drawn or loaded; a later one is planned again when it has a p
 more than all before it. Decides from integers alone; counting what is in work is `admission`'s.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Literal
 
 from vlmcli.errors import PageError, WillNotFitError
-from vlmcli.memory.demand import Demand, Job, in_order, is_grey, measure_pages
+from vlmcli.memory.demand import Demand, Job, in_order, is_grey, measure_pages, usual_page
 from vlmcli.memory.devices import host_cap
 from vlmcli.memory.plan import plan_drawing, plan_measured
+from vlmcli.memory.remedies import pixel_caps
 from vlmcli.memory.request import Planner
 from vlmcli.memory.settings import Budgets, PageShape, Plan
 from vlmcli.memory.spread import Spread
@@ -25,6 +27,7 @@ MIB = 1 << 20
 NeedsModel = Literal["never", "perhaps", "always"]
 
 _MEASURING_JOBS = 8
+_USUAL_PAGES = 500
 _MOST_SIZES = 4096
 """Sizes of pages whose demands are remembered: scans by the million may all differ by a pixel."""
 _measures = attrgetter(
@@ -208,6 +211,8 @@ class MemoryGate:
 
     def _size(self, page: PageShape) -> Size:
         size = page.pixel_size(self._settings.dpi, self._settings.max_pixels)
+        if page.is_refused(self._settings.max_pixels):
+            return size.width, size.height, 0, 0
         writing = page.writing_bytes(self._settings.max_pixels) if self._settings.writes_pdf else 0
         drawing = page.drawing_bytes(size, grey=self._is_grey)
         return size.width, size.height, drawing, writing
@@ -233,21 +238,49 @@ class MemoryGate:
 
     def _require_floor(self) -> None:
         least = floor_bytes(self._job)
-        if least > self.cap_bytes:
-            raise WillNotFitError(
-                f"drawing the pages takes {format_size(least)}, {self._cap()}",
-                remedy=f"lower --max-pixels, or give --max-memory {self._enough(least)}",
-            )
+        if least <= self.cap_bytes:
+            return
+        # Where no page could be looked at, what is asked for must do for a book of usual ones.
+        job = self._measured(self._pages or [usual_page()] * _USUAL_PAGES)
+        shown = job if self._pages else self._measured([usual_page()])
+        pixels = self._fewer_pixels(job)
+        fewer = "" if pixels is None else f"give --max-pixels {pixels}, or "
+        raise WillNotFitError(
+            f"drawing the pages takes {format_size(floor_bytes(shown))}, {self._cap()}",
+            remedy=f"{fewer}give --max-memory {self._enough(job)}",
+        )
 
-    def _enough(self, least: int) -> str:
+    def _measured(self, pages: Sequence[PageShape]) -> Job:
+        return measure_pages(pages, self._planner.facts, self._settings)
+
+    def _fewer_pixels(self, job: Job) -> int | None:
+        """The highest cap on a page's pixels with which all of them fit; None if none does."""
+
+        def fits(pixels: int) -> bool:
+            settings = replace(self._settings, max_pixels=pixels)
+            smaller = measure_pages(self._pages, self._planner.facts, settings)
+            # A page that is too large to be decoded under that cap would only be missing.
+            is_whole = len(smaller.demands) == len(job.demands)
+            return is_whole and max(self._needed(smaller)) <= self.cap_bytes
+
+        caps = list(pixel_caps(self._pages, self._settings))
+        if not caps or not fits(caps[-1]):
+            return None
+        return caps[bisect_left(caps, True, key=fits)]
+
+    def _needed(self, job: Job) -> tuple[int, int]:
+        """What drawing the pages takes, and the job where each of them is for the model."""
+        least = floor_bytes(job)
+        if self._planner.facts is None or self._needs_model == "never":
+            return least, least
+        return least, max(least, least_bytes(job))
+
+    def _enough(self, job: Job) -> str:
         """What would do: with a model as much as that takes too, or the next refusal follows."""
         spread = self._spread
-        sizes = (least, self._least(self._job))
-        asked = (size if spread is None else spread.max_memory(size) for size in sizes)
+        asked = (size if spread is None else spread.max_memory(size) for size in self._needed(job))
         drawing, reading = (f"{-(-size // MIB)}MiB" for size in asked)
-        if self._planner.facts is None or self._needs_model == "never":
-            return drawing
-        if self._needs_model == "always":
+        if drawing == reading or self._needs_model == "always":
             return reading
         return f"{reading} ({drawing} if no page needs the model)"
 

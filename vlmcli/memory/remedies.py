@@ -150,17 +150,22 @@ def _most_pixels(
     return attempts[high]
 
 
-def _fewer_pixels(attempt: _Attempt, pages: Sequence[PageShape]) -> Iterator[_Attempt]:
-    """Lower caps on a page's pixels, from just below the largest page down."""
-    settings = attempt.settings
-    sizes = [page.pixel_size(settings.dpi, settings.max_pixels) for page in pages]
+def pixel_caps(pages: Sequence[PageShape], settings: PlanSettings) -> Iterator[int]:
+    """Lower caps on a page's pixels, from just below the largest page down to what is legible."""
+    shown = [page for page in pages if not page.is_refused(settings.max_pixels)]
+    sizes = [page.pixel_size(settings.dpi, settings.max_pixels) for page in shown]
     pixels = max((size.width * size.height for size in sizes), default=0) * _STEP
     while pixels >= MIN_PIXELS:
-        cap = int(pixels) // 10_000 * 10_000
+        yield int(pixels) // 10_000 * 10_000
+        pixels *= _STEP
+
+
+def _fewer_pixels(attempt: _Attempt, pages: Sequence[PageShape]) -> Iterator[_Attempt]:
+    """Lower caps on a page's pixels, from just below the largest page down."""
+    for cap in pixel_caps(pages, attempt.settings):
         yield attempt.adding(
             f"at most {cap:,} pixels a page", "--max-pixels", str(cap), max_pixels=cap
         )
-        pixels *= _STEP
 
 
 def _smaller_cache(attempt: _Attempt, job: Job, excess: int) -> Iterator[_Attempt]:

@@ -58,6 +58,9 @@ class PageShape(Protocol):
     def pixel_size(self, dpi: float, max_pixels: int) -> PixelSize:
         """Size of the picture that rendering gives; 0 x 0 if the page cannot be loaded."""
 
+    def is_refused(self, max_pixels: int) -> bool:
+        """Whether its picture is too large to be decoded at all, and costs only itself."""
+
     def drawing_bytes(self, size: PixelSize, *, grey: bool) -> int:
         """What decoders hold beside the picture while the page is drawn at that size."""
 
