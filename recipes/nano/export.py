@@ -168,7 +168,7 @@ def export(model: Nano, folder: Path, dtype: torch.dtype = torch.float16) -> Non
         {"eos_token_id": END, "pad_token_id": BLANK, "do_sample": False, "max_new_tokens": 256},
     )
     reads = {"reads": "lines", "line_height": PATCH * MERGE}
-    reads |= {"max_line_width": 896, "reread_below": 0.97}
+    reads |= {"max_line_width": 896, "reread_below": 0.99}
     _write_json(folder / "vlmcli.json", reads)
     build_tokenizer().save(str(folder / "tokenizer.json"))
     words = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
