@@ -80,7 +80,7 @@ def test_aborted_at_any_moment_everything_is_free(
                 assert list(output.token_ids) == right(alive.pop(output.request_id))
         engine.check_integrity()
     assert engine.stats()["blocks_used"] == 0
-    assert engine._images.embeddings.num_pinned_bytes == 0
+    assert engine.images.embeddings.num_pinned_bytes == 0
 
 
 def test_the_prompt_and_its_draft_take_one_pass() -> None:
