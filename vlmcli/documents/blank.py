@@ -3,6 +3,7 @@
 Looks for marks that could be letters on a copy of about 1,200 pixels on the long side: darker or
 lighter than the ground around them, neither dust nor rules nor a scanner's edge. Errs towards not
 blank: a page with a picture, or with one small folio, is for the line finder or the model to judge.
+Where the copy shows traces of finer ink alone, the line finder looks whether they are small print.
 """
 
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ _RULE = 40
 """Runs longer than this many pixels of the copy are rules, borders or filled areas."""
 
 
+_WORD = 2.5
+"""Letter sizes: what is shorter is one mark or two, and may be dust."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InkReport:
     """`marks` that could be letters, and how they stand out from the ground (of 255; 0 if none)."""
@@ -75,7 +80,7 @@ def inspect(grey: Pixels) -> InkReport:
     count, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     letters = [number for number in range(1, count) if _could_be_a_letter(stats[number], ink.shape)]
     if not letters:
-        return InkReport(marks=0, contrast=0.0)
+        return _small_print(grey, small)
     wanted = np.zeros(count, np.bool_)
     wanted[letters] = True
     levels = difference[wanted[labels]]
@@ -85,6 +90,23 @@ def inspect(grey: Pixels) -> InkReport:
 def is_blank(grey: Pixels) -> bool:
     """Whether a page, (H, W) grey, holds nothing to read."""
     return inspect(grey).is_blank
+
+
+def _small_print(grey: Pixels, small: Pixels) -> InkReport:
+    """What a page holds whose copy shows no letters: lines of small print, or nothing."""
+    nothing = InkReport(marks=0, contrast=0.0)
+    if max(grey.shape) < _FINE * _LONG_SIDE:
+        return nothing
+    from vlmcli.documents.lines.finder import lines_of_small_print
+    from vlmcli.documents.lines.traces import traces
+
+    ink = np.asarray(traces(grey, small.shape) & ~_edges(small) & 1, np.uint8)
+    lines = [line for line in lines_of_small_print(grey, ink) if line.length >= _WORD * line.size]
+    if not lines:
+        return nothing
+    boxes = [grey[y0:y1, x0:x1] for x0, y0, x1, y1 in (line.bbox for line in lines)]
+    levels = [np.percentile(np.abs(box - np.median(box)), 95) for box in boxes]
+    return InkReport(marks=len(lines), contrast=float(np.percentile(levels, 90)))
 
 
 def _reduced(grey: Pixels) -> Pixels:

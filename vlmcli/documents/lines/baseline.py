@@ -30,6 +30,17 @@ class Baseline:
         along = x - self.centre
         return np.asarray(self.offset + along * (self.slope + along * self.bend))
 
+    def enlarged(self, factor: float) -> "Baseline":
+        """The same line on a picture `factor` times as large."""
+        return Baseline(
+            centre=self.centre * factor,
+            offset=self.offset * factor,
+            slope=self.slope,
+            bend=self.bend / factor,
+            ascent=self.ascent * factor,
+            descent=self.descent * factor,
+        )
+
 
 def fit_baseline(marks: Marks, members: Ints, size: float) -> Baseline:
     """The baseline of a row.

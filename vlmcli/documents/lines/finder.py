@@ -1,53 +1,48 @@
 """Find the text lines of a page picture by image analysis.
 
 Reduce, binarise, turn and deskew; sort the ink into letters, rules and pictures; link letters to
-rows; cut rows at column borders; order the pieces for reading. About 0.2 CPU seconds for an A4
-page. Handwriting, vertical scripts and strong perspective are not handled.
+rows; cut rows at column borders; look again for print that is much smaller or larger; order the
+pieces for reading. About 0.2 CPU seconds for an A4 page. Handwriting, vertical scripts and strong
+perspective are not handled.
 """
+
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.documents.lines.frame import (
-    View,
-    deskewed,
-    identity,
-    is_sideways,
-    measure_skew,
-    turned,
-)
-from vlmcli.documents.lines.gutters import gutter_pairs
-from vlmcli.documents.lines.ink import (
-    THRESHOLD,
-    Grey,
-    denoised,
-    ink_strength,
-    light_strength,
-    to_grey,
-)
-from vlmcli.documents.lines.letters import PageMarks, page_marks
-from vlmcli.documents.lines.marks import Ints, Marks, label, letter_size
+from vlmcli.documents.lines.coarser import large_print
+from vlmcli.documents.lines.finer import Finer, oriented_by_small_print, small_print
+from vlmcli.documents.lines.frame import FEW_LETTERS, View, identity, turned
+from vlmcli.documents.lines.ink import Grey, to_grey
+from vlmcli.documents.lines.letters import PageMarks
+from vlmcli.documents.lines.looks import FEW, marks_of, rows_in
+from vlmcli.documents.lines.marks import marks_from
 from vlmcli.documents.lines.order import Placed, reading_order
-from vlmcli.documents.lines.pieces import make_pieces
-from vlmcli.documents.lines.rows import Rows, find_phrases, join_phrases, neighbours
+from vlmcli.documents.lines.pieces import Piece, make_pieces
+from vlmcli.documents.lines.rows import Rows
 from vlmcli.documents.lines.shapes import TextLine
-from vlmcli.documents.lines.texture import is_texture, regular_share
 from vlmcli.documents.lines.upside import is_upside_down
+from vlmcli.documents.lines.views import COARSE, SMALL, oriented, reduced
 
-_PIXELS = 2.2e6
-"""Pixels of the reduced page: A4 at 150 dpi."""
-_MOST_PIXELS = 9e6
-_SMALL, _GOOD, _LARGE = 8.5, 12.0, 60.0
-"""Letter heights in reduced pixels: too small to tell lines apart, enough, and wasteful."""
-
-
-_PRINT_SHARE = 0.3
-"""Share of letters in regular phrases from which small marks are small print, worth enlarging."""
-_FEW = 3
-"""Letters of a row from which a page has print beyond doubt."""
+_REDUCED = 1.15
+"""Page pixels to one of a view from which a finer one shows more of its letters."""
+_CLEAR = 6.0
+"""Height of letters from which a coarse view shows all of a line."""
 _PALE = 60
 """Contrast under which a page of lone marks has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A view, what it shows, and what finer looks add to that."""
+
+    view: View
+    marks: PageMarks
+    rows: Rows
+    pieces: list[Piece]
+    finer: Finer
 
 
 def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
@@ -62,19 +57,62 @@ def find_lines(pixels: npt.NDArray[np.uint8]) -> tuple[TextLine, ...]:
     grey = to_grey(pixels)
     if min(grey.shape) < 8:
         return ()
-    view = _upright(grey)
-    marks = _page_marks(view)
-    rows, small = _rows(marks)
-    if len(rows) and is_upside_down(rows):
-        view = turned(view, 2)
-        marks = _page_marks(view)
-        rows, small = _rows(marks)
-    pieces = make_pieces(rows, small, marks.size)
-    if all(piece.letters < _FEW for piece in pieces) and _is_pale(grey):
+    found = _found(grey, _upright(grey))
+    is_turned = any(len(rows) and is_upside_down(rows) for rows in found.finer.rows)
+    # Where there is nothing else, small print says that the page stands on its head.
+    if is_turned and not len(found.rows):
+        found = _found(grey, turned(found.view, 2))
+    pieces = [*found.pieces, *found.finer.pieces]
+    if all(piece.letters < FEW for piece in pieces) and _is_pale(grey):
         return ()
     height, width = grey.shape
-    placed = reading_order(pieces, marks.horizontal)
+    placed = reading_order(pieces, (*found.marks.horizontal, *found.finer.rules))
+    return tuple(_on_page(one, found.view, width, height) for one in placed)
+
+
+def lines_of_small_print(grey: Grey, ink: Grey) -> tuple[TextLine, ...]:
+    """Lines of a page of which a copy shows only that there is some ink; takes little memory.
+
+    Args:
+        grey: (H, W), the page.
+        ink: (h, w) of 0 and 1, where the copy shows ink.
+    """
+    height, width = grey.shape
+    frame = identity(ink.shape[1], ink.shape[0], width / ink.shape[1])
+    view = View(frame=frame, dark=ink * np.uint8(255), light=None)
+    nothing = marks_from(np.zeros((0, 5)))
+    view = oriented_by_small_print(grey, view, nothing, 0.0) or view
+    marks = PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0, large=nothing)
+    found = small_print(grey, view, marks, [])
+    placed = reading_order(found.pieces, found.rules)
     return tuple(_on_page(one, view, width, height) for one in placed)
+
+
+def _upright(grey: Grey) -> View:
+    """The page reduced, turned and deskewed."""
+    view, letters, size = reduced(grey)
+    is_vague = size < SMALL and view.frame.scale > _REDUCED
+    if len(letters) < FEW_LETTERS or is_vague:
+        better = oriented_by_small_print(grey, view, letters, size)
+        if better is not None:
+            return better
+    return oriented(view, letters, size)
+
+
+def _found(grey: Grey, view: View) -> _Found:
+    marks = marks_of(view)
+    rows, small = rows_in(marks)
+    if len(rows) and is_upside_down(rows):
+        view = turned(view, 2)
+        marks = marks_of(view)
+        rows, small = rows_in(marks)
+    pieces = make_pieces(rows, small, marks.size)
+    if view.frame.scale >= COARSE:
+        # Of letters that low some are seen and some are not; a finer look sees whole lines.
+        pieces = [piece for piece in pieces if piece.size >= _CLEAR]
+    pieces += large_print(view, marks, pieces)
+    finer = small_print(grey, view, marks, pieces)
+    return _Found(view=view, marks=marks, rows=rows, pieces=pieces, finer=finer)
 
 
 def _is_pale(grey: Grey) -> bool:
@@ -82,87 +120,6 @@ def _is_pale(grey: Grey) -> bool:
     coarse = cv2.resize(grey, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
     low, middle, high = np.percentile(coarse, (0.02, 50, 99.98))
     return bool(max(middle - low, high - middle) < _PALE)
-
-
-def _page_marks(view: View) -> PageMarks:
-    return page_marks((view.dark >= THRESHOLD).astype(np.uint8), view.light)
-
-
-def _rows(marks: PageMarks) -> tuple[Rows, Ints]:
-    """Rows of letters, and the small marks that belong to none yet."""
-    phrases, small = find_phrases(marks.letters, marks.size)
-    if not len(phrases):
-        return phrases, small
-    grains = is_texture(phrases, marks.size)
-    if grains.any():
-        if regular_share(phrases) < _PRINT_SHARE:
-            # On a photograph the odd grain outside the patches is no letter either.
-            grains |= np.array([len(members) < _FEW for members in phrases.members])
-        phrases = phrases.take(np.flatnonzero(~grains))
-    if not len(phrases):
-        return phrases, small
-    i, j = neighbours(phrases)
-    blocked = gutter_pairs(phrases, i, j, marks.size, marks.vertical)
-    return join_phrases(phrases, blocked, i, j), small
-
-
-def _upright(grey: Grey) -> View:
-    """The page reduced, turned and deskewed."""
-    view, marks, size = _reduced(grey)
-    if is_sideways(view.dark, marks, size):
-        view = turned(view, 1)
-        marks, size = _letters(view.dark)
-    return deskewed(view, measure_skew(marks, size))
-
-
-def _reduced(grey: Grey) -> tuple[View, Marks, float]:
-    """The page at a scale that suits its letters, its letters and their size."""
-    height, width = grey.shape
-    scale = max(1.0, (height * width / _PIXELS) ** 0.5)
-    view, marks, size = _scaled(grey, scale)
-    if not size or _SMALL <= size <= _LARGE:
-        return view, marks, size
-    if size < _SMALL and regular_share(find_phrases(marks, size)[0]) < _PRINT_SHARE:
-        return view, marks, size
-    finest = max(0.5, (height * width / _MOST_PIXELS) ** 0.5)
-    better = max(finest, scale * size / (_GOOD if size < _SMALL else _LARGE / 2))
-    return (view, marks, size) if abs(better / scale - 1) < 0.15 else _scaled(grey, better)
-
-
-def _scaled(grey: Grey, scale: float) -> tuple[View, Marks, float]:
-    height, width = grey.shape
-    new_width, new_height = max(8, round(width / scale)), max(8, round(height / scale))
-    grey, floor = denoised(grey) if scale <= 1 else (grey, 0.0)
-    if (new_width, new_height) != (width, height):
-        how = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
-        grey = np.asarray(cv2.resize(grey, (new_width, new_height), interpolation=how), np.uint8)
-    if scale > 1:
-        grey, floor = denoised(grey)
-    frame = identity(new_width, new_height, width / new_width)
-    dark = ink_strength(grey, floor)
-    marks, size = _letters(dark)
-    if _is_mostly_dark(grey):
-        negative = np.asarray(255 - grey, np.uint8)
-        other = ink_strength(negative, floor)
-        other_marks, other_size = _letters(other)
-        if len(other_marks) > len(marks):
-            view = View(frame=frame, dark=other, light=light_strength(negative), is_negative=True)
-            return view, other_marks, other_size
-    return View(frame=frame, dark=dark, light=light_strength(grey)), marks, size
-
-
-def _is_mostly_dark(grey: Grey) -> bool:
-    """Whether the page may be light on dark as a whole."""
-    return float(np.median(grey[::4, ::4])) < 128
-
-
-def _letters(strength: Grey) -> tuple[Marks, float]:
-    """Marks shaped like letters, and the commonest height."""
-    marks, _ = label((strength >= THRESHOLD).astype(np.uint8))
-    size = letter_size(marks)
-    height, width = marks.height, marks.width
-    shaped = (height >= 0.5 * size) & (height <= 2.5 * size) & (width <= 3 * height)
-    return marks.take(shaped), size
 
 
 def _on_page(placed: Placed, view: View, width: int, height: int) -> TextLine:

@@ -18,6 +18,8 @@ MAX_SKEW = 6.0
 """Degrees; a little more than the 5 that are promised."""
 _NO_SKEW = 0.04
 """Degrees under which a page counts as straight: 1 px on 1400."""
+FEW_LETTERS = 24
+"""Letters below which a view does not tell how its page is turned."""
 Turn = Literal[0, 1, 2, 3]
 """Quarter turns, counter-clockwise, that bring the page upright."""
 
@@ -62,6 +64,10 @@ class View:
     """Strength of light ink on dark areas; None where there are none."""
     is_negative: bool = False
     """The whole page was turned from light on dark to dark on light."""
+    turn: Turn = 0
+    """Quarter turns that brought it upright, counter-clockwise."""
+    skew: float = 0.0
+    """Degrees by which its lines fell to the right before they were made level."""
 
 
 def turned(view: View, turn: Turn) -> View:
@@ -82,8 +88,10 @@ def turned(view: View, turn: Turn) -> View:
     def turn_picture(picture: Grey) -> Grey:
         return np.ascontiguousarray(np.rot90(picture, turn))
 
+    quarters: dict[int, Turn] = {0: 0, 1: 1, 2: 2, 3: 3}
     return replace(
         view,
+        turn=quarters[(view.turn + turn) % 4],
         frame=Frame(matrix=matrix, width=width, height=height),
         dark=turn_picture(view.dark),
         light=None if view.light is None else turn_picture(view.light),
@@ -117,6 +125,7 @@ def deskewed(view: View, degrees: float) -> View:
     matrix = _compose(view.frame.matrix, origin)
     return replace(
         view,
+        skew=degrees,
         frame=Frame(matrix=matrix, width=new_width, height=new_height),
         dark=turn_picture(view.dark),
         light=None if view.light is None else turn_picture(view.light),
@@ -148,13 +157,23 @@ def is_sideways(strength: Grey, marks: Marks, size: float) -> bool:
     Letters stand closer to their neighbours in the line than to the next line, so closing short
     gaps along the line leaves far fewer pieces than closing as short gaps across it.
     """
-    if len(marks) < 24:
+    if len(marks) < FEW_LETTERS:
         return False
+    return runs_down(pieces_by_closing(strength, size))
+
+
+def pieces_by_closing(strength: Grey, size: float) -> npt.NDArray[np.int64]:
+    """How many pieces closing short gaps leaves: along the lines of a level page, and across."""
     ink = (strength >= THRESHOLD).astype(np.uint8)
     reach = max(3, round(0.7 * size))
     along = cv2.morphologyEx(ink, cv2.MORPH_CLOSE, np.ones((1, reach), np.uint8))
     across = cv2.morphologyEx(ink, cv2.MORPH_CLOSE, np.ones((reach, 1), np.uint8))
-    return _num_pieces(across, size) < 0.62 * _num_pieces(along, size)
+    return np.array([_num_pieces(along, size), _num_pieces(across, size)])
+
+
+def runs_down(pieces: npt.NDArray[np.int64]) -> bool:
+    """Whether lines run up or down, by `pieces_by_closing`."""
+    return bool(pieces[1] < 0.62 * pieces[0])
 
 
 def _num_pieces(ink: Grey, size: float) -> int:

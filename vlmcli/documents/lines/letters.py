@@ -30,6 +30,8 @@ class PageMarks:
     vertical: tuple[Rule, ...]
     size: float
     """The commonest letter height in pixels, close to the x-height in running text; 0 if none."""
+    large: Marks
+    """Ink too large for letters beside those: pictures, frames, a title."""
 
 
 def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
@@ -43,7 +45,7 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
     size = letter_size(raw)
     if size == 0:
         nothing = raw.take(np.zeros(len(raw), bool))
-        return PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0)
+        return PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0, large=nothing)
     pictures, zone = _pictures(raw, labels, size)
     rest = np.asarray(ink & ~pictures, np.uint8) if zone.any() else ink
     # Inside something too large for a letter short runs are rules, too; elsewhere they may be the
@@ -72,7 +74,13 @@ def page_marks(ink: Grey, light: Grey | None = None) -> PageMarks:
     letters = letters.take(~dashes)
     if light is not None:
         letters = letters.joined(_light_letters(light, size))
-    return PageMarks(letters=letters, horizontal=horizontal + dashed, vertical=vertical, size=size)
+    return PageMarks(
+        letters=letters,
+        horizontal=horizontal + dashed,
+        vertical=vertical,
+        size=size,
+        large=raw.take(large),
+    )
 
 
 def _light_letters(strength: Grey, size: float) -> Marks:

@@ -1,6 +1,6 @@
 """Marks: connected pieces of ink, as parallel arrays of boxes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import cv2
@@ -45,6 +45,21 @@ class Marks:
     def take(self, chosen: Mask | Ints) -> Self:
         """The marks chosen by a mask or by index, in that order."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
+
+    def moved(self, gain: float, right: float, down: float) -> Self:
+        """The marks on a picture `gain` times as large, then moved by so many of its pixels."""
+        return replace(
+            self,
+            x0=self.x0 * gain + right,
+            x1=self.x1 * gain + right,
+            y0=self.y0 * gain + down,
+            y1=self.y1 * gain + down,
+            area=self.area * gain * gain,
+        )
+
+    def turned(self, width: float) -> Self:
+        """The marks of a picture so wide after a quarter turn of it, counter-clockwise."""
+        return replace(self, x0=self.y0, x1=self.y1, y0=width - self.x1, y1=width - self.x0)
 
     def joined(self, other: Self) -> Self:
         """These marks, then the other ones."""

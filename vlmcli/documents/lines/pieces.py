@@ -46,6 +46,16 @@ class Piece:
         """The baseline in the middle of the piece."""
         return float(self.base.at(np.array([(self.x0 + self.x1) / 2]))[0])
 
+    def enlarged(self, factor: float) -> "Piece":
+        """The same print on a picture `factor` times as large."""
+        return replace(
+            self,
+            x0=self.x0 * factor,
+            x1=self.x1 * factor,
+            base=self.base.enlarged(factor),
+            size=self.size * factor,
+        )
+
 
 class _Bands:
     """The lines of rows as arrays; rows grow as they take marks."""

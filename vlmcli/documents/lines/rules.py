@@ -24,6 +24,15 @@ class Rule:
     x1: float
     y1: float
 
+    def moved(self, gain: float, right: float, down: float) -> "Rule":
+        """The rule on a picture `gain` times as large, then moved by so many of its pixels."""
+        return Rule(
+            x0=self.x0 * gain + right,
+            y0=self.y0 * gain + down,
+            x1=self.x1 * gain + right,
+            y1=self.y1 * gain + down,
+        )
+
 
 def without_rules(
     ink: Grey, parts: Grey, lengths: tuple[float, float], size: float, *, upright: bool

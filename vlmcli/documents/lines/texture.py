@@ -27,7 +27,7 @@ _LEVEL = 0.1
 
 def regular_share(phrases: Rows) -> float:
     """Share of the letters that stand in regular phrases; 0 where there are none."""
-    regular = sum(len(m) for m in phrases.members if _is_regular(phrases.marks, m))
+    regular = sum(len(m) for m in phrases.members if is_regular(phrases.marks, m))
     return regular / max(1, sum(len(members) for members in phrases.members))
 
 
@@ -42,7 +42,7 @@ def is_texture(phrases: Rows, size: float) -> Mask:
     counts = np.array([len(chosen) for chosen in phrases.members])
     if counts.sum() < _DENSE:
         return np.zeros(len(phrases), bool)
-    regular = np.array([_is_regular(marks, chosen) for chosen in phrases.members])
+    regular = np.array([is_regular(marks, chosen) for chosen in phrases.members])
     column = ((phrases.x0 + phrases.x1) / (2 * _CELL * size)).astype(np.int64)
     line = ((phrases.top + phrases.bottom) / (2 * _CELL * size)).astype(np.int64)
     column, line = np.maximum(column, 0), np.maximum(line, 0)
@@ -65,7 +65,7 @@ def _patches(
     )
 
 
-def _is_regular(marks: Marks, members: Ints) -> bool:
+def is_regular(marks: Marks, members: Ints) -> bool:
     """Whether letters are of like height and stand on one line, or hang from one.
 
     Where every other letter has a tail, neither heights nor feet agree, but the tops of letters
