@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vlmcli.answering import Answer
 from vlmcli.engine import images
-from vlmcli.engine.correction import Steps, Weighed, split_steps, steps_of, weighed
+from vlmcli.engine.correction import Steps, Weighed, split_steps, weighed
 from vlmcli.engine.images import Drafted
 from vlmcli.memory import estimate
 from vlmcli.readers import lines
@@ -20,6 +20,11 @@ from vlmcli.readers.looks import witnessed
 from vlmcli.results import Seconds, TokenCounts
 
 BLANK, VOCABULARY = 260, 264
+
+
+def steps_of(logits: torch.Tensor) -> Steps:
+    """Of one picture."""
+    return split_steps(logits, [len(logits)])[0]
 
 
 def certain(spelling: str, *, doubts: dict[int, tuple[str, float]] | None = None) -> Steps:

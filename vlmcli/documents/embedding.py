@@ -72,13 +72,10 @@ def copying_of(image: "Image", path: Path) -> Copying:
     if image.format == "WEBP" or getattr(image, "n_frames", 1) > 1:
         each = max(each, _SEVERAL_BYTES)
     if image.format in ("JPEG2000", "BMP"):
-        # Both are held more than once while they are unpacked.
+        # Coefficients, or run lengths, as a whole beside the picture.
         each = max(each, image_modes.decoded_bytes(image) // max(1, image.width * image.height))
     if image.info.get("progressive"):
         each += _PROGRESSIVE_BYTES
-    if image.format in ("JPEG2000", "BMP"):
-        # Coefficients, or run lengths, as a whole beside the picture.
-        each = max(each, -(-image_modes.decoded_bytes(image) // (image.width * image.height)))
     scale = _reduction(image)
     return Copying(
         held_bytes=image.width * image.height * each // scale**2 + strips.BAND_BYTES,

@@ -52,13 +52,13 @@ class Weighed:
     likelihood: float
 
 
-def steps_of(logits: Tensor) -> Steps:
-    """What the head says of one picture, logits [T, vocabulary]; ids from 256 up are no bytes."""
-    return split_steps(logits, [len(logits)])[0]
-
-
 def split_steps(logits: Tensor, counts: Sequence[int]) -> list[Steps]:
-    """The same of several pictures, whose `counts` steps lie one behind the other."""
+    """What the head says of each of several pictures.
+
+    Args:
+        logits: [T, vocabulary]; ids from 256 up are no bytes.
+        counts: steps of each picture, which lie one behind the other; their sum is T.
+    """
     likely = logits.float().log_softmax(dim=-1)
     nothing = likely[:, _NUM_BYTES:].logsumexp(dim=-1)
     kept = likely[:, :_NUM_BYTES].topk(_KEPT, dim=-1)

@@ -71,7 +71,7 @@ class ImageStore:
         embeds = pending.wait()
         drafts = [Drafted(b"", None)] * len(jobs)
         if self._has_drafts:
-            drafts = [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]
+            drafts = self._read(embeds)
         return [
             self._keep(job, tensor, draft)
             for job, tensor, draft in zip(jobs, embeds, drafts, strict=True)
@@ -88,8 +88,7 @@ class ImageStore:
 
     def look(self, images: Seq[ImageInput]) -> list[Drafted]:
         """What the draft head says of pictures that no request shows; nothing of it is kept."""
-        embeds = self._runner.encode_ahead(images).wait()
-        return [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]
+        return self._read(self._runner.encode_ahead(images).wait())
 
     def weighed(self, text: str, mm_hash: bytes, looks: Seq[Drafted] = ()) -> Weighed | None:
         """What was read of an image, weighed against the draft in its prompt, or the last look's.
@@ -107,6 +106,9 @@ class ImageStore:
         if len(steps) < len(views) or views[-1] is None:
             return None
         return weighed(text, views[-1].text.decode(errors="replace").strip(), steps)
+
+    def _read(self, embeds: Seq[torch.Tensor]) -> list[Drafted]:
+        return [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]
 
     def _drafted(self, mm_hash: bytes) -> Drafted | None:
         encoded = self.embeddings.peek(mm_hash)

@@ -102,9 +102,14 @@ def measure_pages(
         if demand is None:
             unreadable.append(label)
         else:
-            writing = page.writing_bytes(settings.max_pixels) if settings.writes_pdf else 0
+            writing = writing_bytes(page, settings)
             demands.append(replace(demand, label=label, writing_bytes=writing))
     return Job(facts, settings, in_order(demands), tuple(unreadable))
+
+
+def writing_bytes(page: PageShape, settings: PlanSettings) -> int:
+    """Of the main process while the page's document is copied into a PDF; 0 where none is made."""
+    return page.writing_bytes(settings.max_pixels) if settings.writes_pdf else 0
 
 
 def usual_page() -> PageHandle:

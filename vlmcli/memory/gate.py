@@ -12,7 +12,15 @@ from operator import attrgetter
 from typing import Literal
 
 from vlmcli.errors import PageError, WillNotFitError
-from vlmcli.memory.demand import Demand, Job, in_order, is_grey, measure_pages, usual_page
+from vlmcli.memory.demand import (
+    Demand,
+    Job,
+    in_order,
+    is_grey,
+    measure_pages,
+    usual_page,
+    writing_bytes,
+)
 from vlmcli.memory.devices import host_cap
 from vlmcli.memory.plan import plan_drawing, plan_measured
 from vlmcli.memory.remedies import pixel_caps
@@ -213,9 +221,8 @@ class MemoryGate:
         size = page.pixel_size(self._settings.dpi, self._settings.max_pixels)
         if page.is_refused(self._settings.max_pixels):
             return size.width, size.height, 0, 0
-        writing = page.writing_bytes(self._settings.max_pixels) if self._settings.writes_pdf else 0
         drawing = page.drawing_bytes(size, grey=self._is_grey)
-        return size.width, size.height, drawing, writing
+        return size.width, size.height, drawing, writing_bytes(page, self._settings)
 
     def _is_covered(self, page: PageShape) -> bool:
         if self._size(page) in self._too_large:

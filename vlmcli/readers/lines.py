@@ -49,8 +49,11 @@ class _Crop:
     digest: bytes
     waiting: list[tuple[int, int]]
     pixels: Pixels
-    seen: Seen | None = None
-    """What was read, once it is."""
+
+    def forget(self, key: int) -> bool:
+        """Wait no more for a page; whether nobody waits any more."""
+        self.waiting = [place for place in self.waiting if place[0] != key]
+        return not self.waiting
 
 
 class LineReader:
@@ -79,7 +82,7 @@ class LineReader:
         self._looks = Looks(guard.engine, reread_below)
         self._pages: dict[int, _Page] = {}
         self._crops: dict[int, _Crop] = {}
-        self._doubtful: list[_Crop] = []
+        self._doubtful: list[tuple[_Crop, Seen]] = []
         self._open: dict[bytes, _Crop] = {}
         self._known: OrderedDict[bytes, Answer] = OrderedDict()
         self._finished: list[PageReading] = []
@@ -132,16 +135,14 @@ class LineReader:
         self._pages.pop(key, None)
         self._finished = [reading for reading in self._finished if reading.key != key]
         for ticket, crop in list(self._crops.items()):
-            crop.waiting = [place for place in crop.waiting if place[0] != key]
-            if not crop.waiting:
+            if crop.forget(key):
                 self._guard.abort(ticket)
                 del self._crops[ticket]
                 self._open.pop(crop.digest, None)
-        for crop in self._doubtful:
-            crop.waiting = [place for place in crop.waiting if place[0] != key]
-            if not crop.waiting:
+        for crop, _ in self._doubtful:
+            if crop.forget(key):
                 self._open.pop(crop.digest, None)
-        self._doubtful = [crop for crop in self._doubtful if crop.waiting]
+        self._doubtful = [pair for pair in self._doubtful if pair[0].waiting]
 
     def has_work(self) -> bool:
         """Whether a submitted page is unfinished."""
@@ -201,21 +202,19 @@ class LineReader:
 
     def _take(self, crop: _Crop, answer: Answer) -> None:
         """Settle a crop with its answer, or keep it for another look."""
-        crop.seen = self._looks.seen(crop.pixels, crop.digest, answer)
-        self._settle_or_doubt(crop, crop.seen)
+        self._settle_or_doubt(crop, self._looks.seen(crop.pixels, crop.digest, answer))
 
     def _look_again(self) -> None:
         """Another look at crops in doubt, as many as go together."""
-        doubtful = [crop.seen for crop in self._doubtful if crop.seen is not None]
-        count = self._looks.look(doubtful)
+        count = self._looks.look([seen for _, seen in self._doubtful])
         self._num_looks += count
         looked, self._doubtful = self._doubtful[:count], self._doubtful[count:]
-        for crop, seen in zip(looked, doubtful, strict=False):
+        for crop, seen in looked:
             self._settle_or_doubt(crop, seen)
 
     def _settle_or_doubt(self, crop: _Crop, seen: Seen) -> None:
         if self._looks.is_doubtful(seen):
-            self._doubtful.append(crop)
+            self._doubtful.append((crop, seen))
         else:
             self._settle(crop, seen.answer)
 

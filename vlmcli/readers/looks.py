@@ -81,17 +81,11 @@ class Looks:
         Returns:
             How many there were, at least one.
         """
-        pictures = [self._picture(line) for line in lines]
-        total, count = 0, 0
-        for picture in pictures:
-            total += picture.shape[1] // self._column
-            if count and total > self._most_columns:
-                break
-            count += 1
+        pictures = self._pictures(lines)
         started = perf_counter()
-        images = [ImageInput(pixels=one, mm_hash=crop_digest(one)) for one in pictures[:count]]
+        images = [ImageInput(pixels=one, mm_hash=crop_digest(one)) for one in pictures]
         looks = self._images.look(images)
-        seconds = Seconds(encode=(perf_counter() - started) / count)
+        seconds = Seconds(encode=(perf_counter() - started) / len(pictures))
         for line, picture, look in zip(lines, pictures, looks, strict=False):
             line.looks.append(look)
             weighed = self._images.weighed(line.answer.text, line.digest, line.looks)
@@ -101,10 +95,20 @@ class Looks:
                 tokens=add_tokens(line.answer.tokens, tokens),
                 seconds=add_seconds(line.answer.seconds, seconds),
             )
-        return count
+        return len(pictures)
 
-    def _picture(self, line: Seen) -> Pixels:
-        return pad_crop(redrawn(line.pixels, STRETCHES[len(line.looks)]), self._column)
+    def _pictures(self, lines: Sequence[Seen]) -> list[Pixels]:
+        """The first lines drawn otherwise, as many as one encoder batch takes, at least one."""
+        pictures: list[Pixels] = []
+        total = 0
+        for line in lines:
+            stretch = STRETCHES[len(line.looks)]
+            picture = pad_crop(redrawn(line.pixels, stretch), self._column)
+            total += picture.shape[1] // self._column
+            if pictures and total > self._most_columns:
+                break
+            pictures.append(picture)
+        return pictures
 
 
 def witnessed(answer: Answer, sureness: float | None, weighed: "Weighed | None") -> Answer:

@@ -18,7 +18,7 @@ from vlmcli.documents.lines.frame import FEW_LETTERS, View, identity, turned
 from vlmcli.documents.lines.ink import Grey, to_grey
 from vlmcli.documents.lines.letters import PageMarks
 from vlmcli.documents.lines.looks import FEW, marks_of, rows_in
-from vlmcli.documents.lines.marks import marks_from
+from vlmcli.documents.lines.marks import no_marks
 from vlmcli.documents.lines.order import Placed, reading_order
 from vlmcli.documents.lines.pieces import Piece, make_pieces
 from vlmcli.documents.lines.rows import Rows
@@ -80,7 +80,7 @@ def lines_of_small_print(grey: Grey, ink: Grey) -> tuple[TextLine, ...]:
     height, width = grey.shape
     frame = identity(ink.shape[1], ink.shape[0], width / ink.shape[1])
     view = View(frame=frame, dark=ink * np.uint8(255), light=None)
-    nothing = marks_from(np.zeros((0, 5)))
+    nothing = no_marks()
     view = oriented_by_small_print(grey, view, nothing, 0.0) or view
     marks = PageMarks(letters=nothing, horizontal=(), vertical=(), size=0.0, large=nothing)
     found = small_print(grey, view, marks, [])

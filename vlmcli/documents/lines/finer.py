@@ -21,7 +21,7 @@ from vlmcli.documents.lines.frame import (
 from vlmcli.documents.lines.ink import THRESHOLD, Grey
 from vlmcli.documents.lines.letters import PageMarks
 from vlmcli.documents.lines.looks import FEW, paint, rows_in
-from vlmcli.documents.lines.marks import Floats, Marks, label, letter_size, marks_from, median
+from vlmcli.documents.lines.marks import Floats, Marks, label, letter_size, median, no_marks
 from vlmcli.documents.lines.pieces import Piece, make_pieces
 from vlmcli.documents.lines.rows import Rows, find_phrases
 from vlmcli.documents.lines.rules import Rule
@@ -90,9 +90,10 @@ def small_print(grey: Grey, view: View, marks: PageMarks, pieces: list[Piece]) -
             break
         known = len(found.pieces)
         scale, seen = _look(grey, ground, finer)
+        grainy = is_grain(seen)
         limits = _LOWEST / whole, _MISSED * lost / whole if pieces else np.inf
-        found = _added(found, seen, scale / whole, limits)
-        if is_grain(seen):
+        found = _added(found, seen, scale / whole, limits, grainy=grainy)
+        if grainy:
             break
         # The same ink would be seen as before.
         is_idle = len(found.pieces) == known
@@ -100,17 +101,19 @@ def small_print(grey: Grey, view: View, marks: PageMarks, pieces: list[Piece]) -
     return found
 
 
-def _added(found: Finer, seen: PageMarks, gain: float, limits: tuple[float, float]) -> Finer:
+def _added(
+    found: Finer, seen: PageMarks, gain: float, limits: tuple[float, float], *, grainy: bool
+) -> Finer:
     """What was found, and in another look, whose pixels are `gain` of the view's.
 
-    Letter sizes lie within `limits`, in pixels of the view.
+    Letter sizes lie within `limits`, in pixels of the view; `grainy`: see `is_grain`.
     """
     if not seen.size:
         return found
     rows, small = rows_in(seen)
     # Where text was found already, odd grains in a row are likelier than more of it.
     regular = np.array([is_regular(rows.marks, some) for some in rows.members], bool)
-    if is_grain(seen):
+    if grainy:
         # Nor do grains of a photograph belong to the print on it.
         regular &= np.array([len(some) >= _SURE for some in rows.members], bool)
         small = small[:0]
@@ -125,9 +128,8 @@ def _added(found: Finer, seen: PageMarks, gain: float, limits: tuple[float, floa
 def _look(grey: Grey, ground: Ground, scale: float) -> tuple[float, PageMarks]:
     """The marks of the tiles, and the scale at which they were seen: enlarged where too low."""
     seen = gathered(tiles(grey, ground, scale), ground.view, scale)
-    if not _LOWEST / scale <= seen.size < SMALL or scale <= FINEST:
-        return scale, seen
-    if is_grain(seen):
+    is_low = _LOWEST / scale <= seen.size < SMALL
+    if not is_low or scale <= FINEST or is_grain(seen):
         return scale, seen
     scale = max(FINEST, scale * seen.size / GOOD)
     return scale, gathered(tiles(grey, ground, scale), ground.view, scale)
@@ -227,7 +229,7 @@ def oriented_by_small_print(grey: Grey, view: View, marks: Marks, size: float) -
     ground = unexplained(grey, view, nothing, [], lost)
     scale = max(1.0, lost / GOOD)
     counts = np.zeros(2, np.int64)
-    small = marks_from(np.zeros((0, 5)))
+    small = no_marks()
     for tile in tiles(grey, ground, scale):
         letters, own = letters_of(tile.view.dark)
         if own:

@@ -71,6 +71,11 @@ class Marks:
         )
 
 
+def no_marks() -> Marks:
+    """An empty set of marks."""
+    return marks_from(np.zeros((0, 5)))
+
+
 def marks_from(boxes: Floats, *, inverted: bool = False) -> Marks:
     """Marks from an (N, 5) array of x0, y0, x1, y1, area."""
     return Marks(

@@ -15,7 +15,7 @@ from vlmcli.documents.lines.frame import View, deskewed, turned
 from vlmcli.documents.lines.ink import Grey
 from vlmcli.documents.lines.letters import PageMarks
 from vlmcli.documents.lines.looks import marks_of
-from vlmcli.documents.lines.marks import Floats, Marks, letter_size, marks_from
+from vlmcli.documents.lines.marks import Floats, Marks, letter_size, no_marks
 from vlmcli.documents.lines.rules import Rule
 from vlmcli.documents.lines.views import scaled
 
@@ -116,7 +116,7 @@ def _without(tile: Tile, explained: Grey) -> Tile:
 def gathered(tile_views: Iterator[Tile], view: View, scale: float) -> PageMarks:
     """The marks of all tiles in pixels of a view of the whole page at `scale`."""
     gain = view.frame.scale / scale
-    letters = marks_from(np.zeros((0, 5)))
+    letters = no_marks()
     horizontal: list[Rule] = []
     vertical: list[Rule] = []
     for tile in tile_views:
@@ -133,7 +133,7 @@ def gathered(tile_views: Iterator[Tile], view: View, scale: float) -> PageMarks:
         horizontal=tuple(horizontal),
         vertical=tuple(vertical),
         size=letter_size(letters),
-        large=marks_from(np.zeros((0, 5))),
+        large=no_marks(),
     )
 
 
