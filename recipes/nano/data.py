@@ -16,18 +16,23 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 from degrade import Picture, degrade, levels
-from fonts import Face, Kind, has_glyph, list_faces, open_face
+from fonts import Face, Kind, list_faces
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from setting import Setting, place, set_line, stand_ins
 from text import TextSource
 
 LINE_HEIGHT = 28
 COLUMN = 7  # pixels: width of one patch, the grain of the dense loss
 TOKEN = 28  # pixels: width of one visual token
 
-_PROFILE_WEIGHTS = {"clean": 0.24, "print": 0.28, "grey": 0.14, "typescript": 0.22, "low": 0.12}
+_PROFILE_WEIGHTS = {
+    **{"clean": 0.15, "screen": 0.16, "print": 0.30},
+    **{"grey": 0.12, "typescript": 0.17, "low": 0.10},
+}
 _KIND_WEIGHTS: dict[str, dict[Kind, float]] = {
     "clean": {"serif": 0.32, "sans": 0.42, "mono": 0.08, "typewriter": 0.08, "narrow": 0.10},
+    "screen": {"serif": 0.34, "sans": 0.46, "mono": 0.06, "typewriter": 0.04, "narrow": 0.10},
     "print": {"serif": 0.76, "sans": 0.13, "mono": 0.02, "typewriter": 0.06, "narrow": 0.03},
     "grey": {"serif": 0.50, "sans": 0.32, "mono": 0.04, "typewriter": 0.08, "narrow": 0.06},
     "typescript": {"typewriter": 0.96, "mono": 0.04},
@@ -40,6 +45,7 @@ _BOOKISH = frozenset(
         *("Junicode", "Linux Libertine", "URW Bookman", "EB Garamond", "Charis SIL", "FreeSerif"),
     )
 )
+_OLD_FIGURES = 0.8  # of the shaped lines with figures in "print"; half of the others
 _TYPED = str.maketrans(
     {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "—": "--", "–": "-", "…": "...", "•": "*"}
 )
@@ -72,11 +78,11 @@ class LineGenerator:
         self._random = random.Random(seed)
         self._rng = np.random.default_rng(seed)
         self._text = TextSource(seed)
+        self._faces = tuple(face for face in list_faces() if face.held_out == held_out)
         self._families: dict[Kind, dict[str, list[Face]]] = {}
-        for face in list_faces():
-            if face.held_out == held_out:
-                kinds = self._families.setdefault(face.kind, {})
-                kinds.setdefault(face.family, []).append(face)
+        for face in self._faces:
+            kinds = self._families.setdefault(face.kind, {})
+            kinds.setdefault(face.family, []).append(face)
 
     def draw(
         self, longest: int, *, kind: str | None = None, profile: str | None = None
@@ -89,10 +95,9 @@ class LineGenerator:
             )
             face = self._face(damage)
             text = typed_text(self._text.draw(_length(rng, longest), kind), face)
-            if all(has_glyph(face.path, character) for character in set(text)):
-                line = self._render(text, face, damage)
-                if line is not None:
-                    return line
+            line = self._render(text, face, damage)
+            if line is not None:
+                return line
         return self.draw(longest, profile=profile)
 
     def _face(self, profile: str) -> Face:
@@ -114,28 +119,29 @@ class LineGenerator:
         return rng.choice(chosen)
 
     def _render(self, text: str, face: Face, profile: str) -> SyntheticLine | None:
+        """Draw and damage a line; None where the face lacks a letter or nothing is to be seen."""
         rng = self._random
+        try:
+            others = stand_ins(text, face, self._faces, rng.random())
+        except LookupError:
+            return None
         size = rng.choice((18, 22, 26, 30, 34, 38, 44, 52))
-        shaped = rng.random() < 0.4
-        font = open_face(face.path, size, shaped)
-        features = ["onum"] if shaped and face.path is not None and rng.random() < 0.5 else None
         typed = face.kind == "typewriter" and rng.random() < 0.7
+        small = rng.uniform(0.7, 0.84) if not typed and rng.random() < 0.035 else None
+        shaped = rng.random() < 0.4
+        onum = _OLD_FIGURES if any(map(str.isdigit, text)) and profile == "print" else 0.5
+        features = ["onum"] if shaped and face.path is not None and rng.random() < onum else None
+        line = set_line(text, face, size, others, small=small, shaped=shaped, features=features)
         spread = rng.uniform(-0.02, 0.12) * size if rng.random() < 0.12 and not typed else 0.0
         gap = 1.0 if typed else rng.choice((1.0, 1.0, rng.uniform(0.75, 2.2)))
         stop = rng.choice((1.0, rng.uniform(1.4, 2.3)))
         thin = rng.uniform(0.08, 0.3) * size if profile == "print" and rng.random() < 0.2 else 0.0
-        places, width = _layout(
-            text,
-            font,
-            spread=spread,
-            gap=gap,
-            stop=1.0 if gap > 1.5 else stop,
-            thin=thin,
-            features=features,
+        places, width = place(
+            line, spread=spread, gap=gap, stop=1.0 if gap > 1.5 else stop, thin=thin
         )
         if width < 2:
             return None
-        top, bottom = self._extent(text, font)
+        top, bottom = self._extent(line)
         margin = self._side() * size
         canvas_width = math.ceil(width + margin + self._side() * size)
         height = math.ceil(bottom - top)
@@ -143,23 +149,23 @@ class LineGenerator:
         pen = ImageDraw.Draw(image)
         split = spread != 0.0 or thin != 0.0
         origin = (margin, -top)
-        self._write(pen, text, places, origin, font, typed=typed, split=split, features=features)
-        self._neighbours(pen, text, (margin, -top), font, 0.08)
+        self._write(pen, line, places, origin, typed=typed, split=split)
+        self._neighbours(pen, text, (margin, -top), line.font, 0.08)
         if rng.random() < 0.04:
             row = bottom - top - rng.uniform(0.1, 0.25) * size
             pen.line((margin, row, margin + width, row), fill=0, width=max(1, size // 14))
         picture = degrade(np.asarray(image, dtype=np.float32), profile, self._rng)
         pixels = self._to_height(picture)
         factor = pixels.shape[1] / canvas_width
-        centres = tuple((place[0] + place[1] / 2 + margin) * factor for place in places)
+        centres = tuple((x + advance / 2 + margin) * factor for x, advance in places)
         return SyntheticLine(
-            pixels=pixels, text=text, centres=centres, profile=profile, family=face.family
+            pixels=pixels, text=line.text, centres=centres, profile=profile, family=face.family
         )
 
-    def _extent(self, text: str, font: ImageFont.FreeTypeFont) -> tuple[float, float]:
+    def _extent(self, line: Setting) -> tuple[float, float]:
         """Top and bottom of the crop in the font's coordinates (0 is the ascender line)."""
-        rng = self._random
-        _, top, _, bottom = font.getbbox(text if rng.random() < 0.6 else text + "Hgf")
+        rng, font = self._random, line.font
+        top, bottom = line.bounds("" if rng.random() < 0.6 else "Hgf")
         size = float(font.size)
         if bottom - top < 0.45 * size:  # a dash or a dot: no line finder crops that closely
             top, bottom = font.getbbox("x")[1] - 0.2 * size, font.getbbox("x")[3] + 0.1 * size
@@ -175,42 +181,31 @@ class LineGenerator:
     def _write(
         self,
         pen: ImageDraw.ImageDraw,
-        text: str,
+        line: Setting,
         places: Sequence[tuple[float, float]],
         origin: tuple[float, float],
-        font: ImageFont.FreeTypeFont,
         *,
         typed: bool,
         split: bool,
-        features: list[str] | None,
     ) -> None:
-        """Draw word by word, or glyph by glyph where a typewriter hits unevenly."""
-        rng = self._random
-        x, y = origin
-        jitter = rng.uniform(0, 0.035) * font.size if typed else 0.0
+        """Draw word by word; glyph by glyph where fonts change or a typewriter hits unevenly."""
+        rng, text, size = self._random, line.text, line.font.size
+        jitter = rng.uniform(0, 0.035) * size if typed else 0.0
         faint = rng.uniform(0, 90) if typed else 0.0
-        stroke = int(typed and rng.random() < 0.65) * max(1, round(font.size / 32))
-        start = 0
-        while start < len(text):
-            stop = start + 1
-            if not (typed or split):
-                while stop < len(text) and text[stop] != " " and text[start] != " ":
-                    stop += 1
-            if text[start] != " ":
-                place = (
-                    x + places[start][0] + rng.uniform(-jitter, jitter) * 0.7,
-                    y + rng.uniform(-jitter, jitter),
-                )
-                ink = int(rng.random() ** 2 * faint)
-                pen.text(
-                    place,
-                    text[start:stop],
-                    font=font,
-                    fill=ink,
-                    stroke_width=stroke,
-                    features=features,
-                )
-            start = stop
+        stroke = int(typed and rng.random() < 0.65) * max(1, round(size / 32))
+        for start, stop in _pieces(line, whole=not (typed or split)):
+            at = (
+                origin[0] + places[start][0] + rng.uniform(-jitter, jitter) * 0.7,
+                origin[1] + line.drop(start) + rng.uniform(-jitter, jitter),
+            )
+            pen.text(
+                at,
+                text[start:stop],
+                font=line.fonts[start],
+                fill=int(rng.random() ** 2 * faint),
+                stroke_width=stroke,
+                features=line.features_at(start),
+            )
 
     def _neighbours(
         self,
@@ -244,6 +239,18 @@ class LineGenerator:
         return np.clip(scaled, 0, 255).astype(np.uint8)
 
 
+def _pieces(line: Setting, *, whole: bool) -> Iterator[tuple[int, int]]:
+    """What is drawn at once: words where that can be, else characters; never spaces."""
+    start = 0
+    for word in line.text.split(" "):
+        stop = start + len(word)
+        if whole and word and not line.is_mixed(start, stop):
+            yield start, stop
+        else:
+            yield from ((at, at + 1) for at in range(start, stop))
+        start = stop + 1
+
+
 def typed_text(text: str, face: Face) -> str:
     """The text as the face's machine can type it: no slanted quotes, no long dashes."""
     return text.translate(_TYPED) if face.kind == "typewriter" else text
@@ -252,42 +259,6 @@ def typed_text(text: str, face: Face) -> str:
 def _length(rng: random.Random, longest: int) -> int:
     """Characters of a line: printed lines are rather long, cells and headings short."""
     return rng.randint(1, longest) if rng.random() < 0.5 else rng.randint(longest // 2, longest)
-
-
-def _layout(
-    text: str,
-    font: ImageFont.FreeTypeFont,
-    *,
-    spread: float,
-    gap: float,
-    stop: float,
-    thin: float,
-    features: list[str] | None,
-) -> tuple[list[tuple[float, float]], float]:
-    """Place (x, advance) of each character, and the width of the line, in pixels.
-
-    Spaces are `gap` times the font's, behind the end of a sentence `stop` times more; `thin` is
-    the white of old printers before ; : ! ? and inside quotation marks, which no label shows.
-    """
-    places: list[tuple[float, float]] = []
-    x, ended = 0.0, False
-    for index, word in enumerate(text.split(" ")):
-        if index:
-            space = font.getlength(" ") * gap * (stop if ended else 1.0) + spread
-            places.append((x, space))
-            x += space
-        ended = word.endswith((".", "?", "!", ":", ";", '."', ".”"))
-        if not word:
-            continue
-        advances = [font.getlength(character, features=features) for character in word]
-        total = font.getlength(word, features=features)
-        whole = spread == 0.0 and thin == 0.0
-        scale = total / max(1e-6, sum(advances)) if whole else 1.0
-        for character, advance in zip(word, advances, strict=True):
-            x += thin if character in ";:!?”" else 0.0
-            places.append((x, advance * scale))
-            x += advance * scale + spread + (thin if character == "“" else 0.0)
-    return places, x
 
 
 def pack(lines: Sequence[SyntheticLine], blank: int) -> Batch:

@@ -1,9 +1,10 @@
 """Degrades a rendered line the way printers, typewriters, scanners and cameras do.
 
 Every function takes and returns a float32 picture (height, width), 0 black to 255 white, and draws
-its strength from the generator that it is given. Geometry here never moves glyphs along the line
-by more than a pixel or two, so that the known glyph centres stay true. Physical simulation of
-toner was given up: blur, a soft threshold and noise already look like it.
+its strength from the generator that it is given; `screen` alone makes it smaller. Geometry here
+never moves glyphs along the line by more than a pixel or two, so that the known glyph centres stay
+true. Physical simulation of toner was given up: blur, a soft threshold and noise already look like
+it.
 """
 
 from __future__ import annotations
@@ -158,6 +159,17 @@ def low_resolution(picture: Picture, rng: Rng) -> Picture:
     return cv2.resize(small, (width, height), interpolation=way).astype(np.float32)
 
 
+def screen(picture: Picture, rng: Rng) -> Picture:
+    """Small print as a page renderer draws it at screen resolution: smooth, without noise.
+
+    The result has the rows that such a page has, 11 to 21.
+    """
+    height, width = picture.shape
+    factor = min(1.0, rng.uniform(11, 21) / height)
+    size = (max(4, round(width * factor)), max(8, round(height * factor)))
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA).astype(np.float32)
+
+
 def levels(picture: Picture) -> Picture:
     """Even paper and full ink, as the line finder of `vlmcli` hands its crops to the model.
 
@@ -179,6 +191,7 @@ Step = tuple[float, Callable[[Picture, Rng], Picture]]
 # Each profile is one way a page comes to be a picture: (probability, step), applied in order.
 PROFILES: dict[str, tuple[Step, ...]] = {
     "clean": ((0.1, rules), (0.2, contrast), (0.15, blur), (0.1, jpeg)),
+    "screen": ((0.1, rules), (0.15, contrast), (1.0, screen), (0.08, jpeg)),
     "print": (
         (0.1, rules),
         (0.7, strokes),
@@ -226,7 +239,7 @@ PROFILES: dict[str, tuple[Step, ...]] = {
 
 
 def degrade(picture: Picture, profile: str, rng: Rng) -> Picture:
-    """Apply one profile; the result has the same size, values clipped to 0 … 255."""
+    """Apply one profile; the result is as large or a smaller whole, values clipped to 0 … 255."""
     for probability, step in PROFILES[profile]:
         if rng.random() < probability:
             picture = step(picture, rng)

@@ -46,10 +46,15 @@ class Records:
             self._labelled,
             self._number_row,
         )
+        self._form_kinds = (self._form_row, self._form_row, self._range, self._cells)
 
     def draw(self) -> str:
         """One record."""
         return self._random.choice(self._kinds)()
+
+    def draw_form(self) -> str:
+        """One record of the kinds that forms and tables have."""
+        return self._random.choice(self._form_kinds)()
 
     def _word(self) -> str:
         return self._random.choice(self._words).removesuffix("'s")
@@ -169,3 +174,55 @@ class Records:
         return " ".join(
             form.format(rng.random() * 10 ** rng.randint(1, 5)) for _ in range(rng.randint(2, 7))
         )
+
+    def _form_row(self) -> str:
+        """A row of a printed form: arrows to where one writes, boxes to tick."""
+        rng = self._random
+        words = " ".join(self._word() for _ in range(rng.randint(1, 5))).capitalize()
+        line = f"{rng.randint(1, 99)}{rng.choice(('', 'a', 'b', 'c'))}"
+        sign = rng.choice("▶▶▶▲▼◀→←")
+        return rng.choice(
+            (
+                f"{line} {words} {sign} {line}",
+                f"{words} {sign} {rng.choice((self._amount, self._date))()}",
+                f"{sign} {words}",
+                f"{words}. {sign} {line}",
+                f"{sign} {line}",
+                f"{rng.choice('□■○●✓✗')} {words}",
+                f"{words} {rng.choice('□■✓')} Yes {rng.choice('□■✓')} No",
+                f"{line} {words} {'. ' * rng.randint(1, 9)}{line}",
+                f"{rng.choice('★◆●■')} {words} {rng.choice('★◆●■')}",
+                f"{words} {rng.choice('✓✗')} {rng.choice('✓✗')}",
+            )
+        )
+
+    def _range(self) -> str:
+        """From one number, year or day to another, with the dash that print has there."""
+        rng = self._random
+        year, number = rng.randint(1780, 2034), rng.randint(1, 900)
+        first, second = (f"{rng.choice(_MONTHS)} {rng.randint(1, 28)}" for _ in range(2))
+        dash = "–" if rng.random() < 0.8 else "-"
+        return rng.choice(
+            (
+                f"{year}{dash}{(year + 1) % 100:02}",
+                f"{year}{dash}{year + rng.randint(1, 40)}",
+                f"{rng.choice(('pp.', 'p.', 'lines', 'Nos.'))} {number}{dash}{number + 7}",
+                f"{first}{dash}{second}",
+                f"{number}{dash}{number + rng.randint(1, 90)}%",
+                f"{self._word().capitalize()} – {self._word()}",
+                f"~{number}",
+            )
+        )
+
+    def _cells(self) -> str:
+        """Cells of a table: one short word or code, or a few of them."""
+        rng = self._random
+        cells = (
+            lambda: self._word().lower(),
+            lambda: self._word().capitalize(),
+            lambda: "".join(rng.choices(string.ascii_uppercase, k=rng.randint(1, 4))),
+            lambda: rng.choice(("yes", "no", "n/a", "Yes", "No", "unsure", "none", "new", "see")),
+            lambda: self._word() + rng.choice("²³®*†"),
+            lambda: str(rng.randint(0, 99)),
+        )
+        return " ".join(rng.choice(cells)() for _ in range(rng.choice((1, 1, 1, 2, 3))))

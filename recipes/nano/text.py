@@ -22,7 +22,9 @@ from records import Records
 
 ACCENTED = "àâäáãåæçéèêëíìîïñóòôöõøœúùûüÿßÀÂÄÁÃÅÆÇÉÈÊËÍÌÎÏÑÓÒÔÖÕØŒÚÙÛÜ"
 SIGNS = "‘’“”„«»–—…•·°§©®™€£¥±×÷½¼¾¿¡†‡µ¶²³"
-ALPHABET = frozenset(map(chr, range(32, 127))) | frozenset(ACCENTED) | frozenset(SIGNS)
+FORM_SIGNS = "▶▲▼◀●○■□✓✗→←★◆"
+"""Signs of forms and lists, one of each look; the text's own font seldom has them."""
+ALPHABET = frozenset(map(chr, range(32, 127))) | frozenset(ACCENTED + SIGNS + FORM_SIGNS)
 
 _MEBI = 1 << 20
 # (glob, language, characters taken at most)
@@ -132,14 +134,21 @@ class TextSource:
         """One line of at most about `length` characters; `kind` fixes its sort.
 
         Kinds: `prose`, `other` (Western European prose), `list` (single words), `record`
-        (amounts, dates, rows, addresses), `noise` (characters without language).
+        (amounts, dates, rows, addresses), `form` (rows of forms, ranges, cells), `noise`
+        (characters without language). Lines of no fixed kind also get numbers and marks put in.
         """
-        choice = self._random.random()
+        choice, fixed = self._random.random(), kind is not None
         if kind is None:
-            bounds = (("prose", 0.52), ("other", 0.62), ("list", 0.67), ("record", 0.96))
+            bounds = (
+                *(("prose", 0.50), ("other", 0.60), ("list", 0.65)),
+                *(("record", 0.86), ("form", 0.96)),
+            )
             kind = next((name for name, bound in bounds if choice < bound), "noise")
         for _ in range(100):
-            text = re.sub(r" +", " ", self._make(kind, length)).strip()
+            text = self._make(kind, length)
+            if not fixed and kind in ("prose", "other") and self._random.random() < 0.12:
+                text = self._with_insert(text)
+            text = re.sub(r" +", " ", text).strip()
             if text and ALPHABET.issuperset(text):
                 return text
         return "page"
@@ -153,10 +162,11 @@ class TextSource:
         if kind == "list":
             count = max(1, length // 8)
             return " ".join(rng.choice(self._words["en-list"]) for _ in range(count))[:length]
-        if kind == "record":
-            text = self._records.draw()
+        if kind in ("record", "form"):
+            draw = self._records.draw if kind == "record" else self._records.draw_form
+            text = draw()
             while len(text) < length and rng.random() < 0.45:
-                text += " " + self._records.draw()
+                text += " " + draw()
             return text[:length]
         return self._noise(min(length, 40))
 
@@ -197,6 +207,27 @@ class TextSource:
             text = " ".join(words)
         return text
 
+    def _with_insert(self, text: str) -> str:
+        """Put a number, a year or a dash between two words, or a mark behind one."""
+        rng = self._random
+        words = text.split(" ")
+        place = rng.randrange(len(words))
+        if rng.random() < 0.2:
+            words[place] += rng.choice("®™®²§†")
+        elif rng.random() < 0.2:
+            words.insert(0, rng.choice("•–—●■▶"))
+        else:
+            words[place] += " " + rng.choice(
+                (
+                    *("–", "—", "&"),
+                    *(f"in {rng.randint(1400, 2030)}{mark}" for mark in ("", ",", ".", ";")),
+                    *(f"{rng.randint(1, 300)}{mark}" for mark in ("", ".", ",")),
+                    f"{rng.randint(1600, 1999)}–{rng.randint(10, 99)}",
+                    f"({rng.randint(1600, 2030)})",
+                )
+            )
+        return " ".join(words)
+
     def _noise(self, length: int) -> str:
         rng = self._random
         letters = rng.choice(
@@ -206,6 +237,8 @@ class TextSource:
                 string.digits + "     ..,,-/",
                 ACCENTED + SIGNS + string.ascii_letters + "   ",
                 "Il1|iljtfr.,:;'!",
+                "ceoasnumhbrz  ",
+                "SsOo0CcVvWwXxZzUuQG  ",
                 string.ascii_uppercase + string.digits,
             )
         )

@@ -69,7 +69,7 @@ def test_lines_follow_from_the_seed(recipe: dict[str, ModuleType]) -> None:
     assert draw(5) != draw(6)
 
 
-@pytest.mark.parametrize("profile", ["clean", "print", "grey", "typescript", "low"])
+@pytest.mark.parametrize("profile", ["clean", "print", "grey", "typescript", "low", "screen"])
 def test_a_line_is_what_its_label_says(recipe: dict[str, ModuleType], profile: str) -> None:
     generator = recipe["data"].LineGenerator(11)
     for _ in range(10):
