@@ -30,6 +30,8 @@ class LineSpec:
     max_width: int = 1120
     reread_below: float = 0.0
     """Confidence below which a line is looked at again, drawn a little otherwise; 0 for never."""
+    words: str = ""
+    """The model's file of words that lines in doubt may be mended by; none without."""
 
 
 _USUAL_LINE = LineSpec()
@@ -124,6 +126,7 @@ def find_checkpoint(model: str, quantize: tuple[str, ...] = ()) -> Checkpoint:
             height=int(reading.get("line_height", _USUAL_LINE.height)),
             max_width=int(reading.get("max_line_width", _USUAL_LINE.max_width)),
             reread_below=float(reading.get("reread_below", _USUAL_LINE.reread_below)),
+            words=str(reading.get("words", _USUAL_LINE.words)),
         ),
         quantised=quantize,
     )

@@ -31,6 +31,7 @@ from model import (
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
+from words import FILE, write_words
 
 _PATCH_WEIGHT = "visual.patch_embed.proj.weight"
 _COPIES = 6  # three equal channels times two equal frames
@@ -167,8 +168,9 @@ def export(model: Nano, folder: Path, dtype: torch.dtype = torch.float16) -> Non
         folder / "generation_config.json",
         {"eos_token_id": END, "pad_token_id": BLANK, "do_sample": False, "max_new_tokens": 256},
     )
-    reads = {"reads": "lines", "line_height": PATCH * MERGE}
+    reads: dict[str, Any] = {"reads": "lines", "line_height": PATCH * MERGE}
     reads |= {"max_line_width": 896, "reread_below": 0.99}
+    reads |= {"words": FILE} if write_words(folder) else {}
     _write_json(folder / "vlmcli.json", reads)
     build_tokenizer().save(str(folder / "tokenizer.json"))
     words = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vlmcli.answering import Answer
 from vlmcli.engine import images
-from vlmcli.engine.correction import Steps, Weighed, split_steps, weighed
+from vlmcli.engine.correction import Steps, Weighed, respelled, split_steps, weighed
 from vlmcli.engine.images import Drafted
 from vlmcli.memory import estimate
 from vlmcli.readers import lines
@@ -71,6 +71,24 @@ def test_a_letter_that_the_head_is_unsure_of_is_the_decoders_to_choose(share):
     read = corrected("dorm", "form", steps)
     assert read == "dorm" if is_likely else read in ("form", "dorm")
     assert not is_unlikely or read == "form"
+
+
+@given(st.floats(0.0, 0.4), st.integers(1, 3))
+def test_a_word_that_is_suggested_needs_a_picture_that_nearly_says_it(share, count):
+    """A factor of e ** 3 a view, whatever the rest of the line looks like."""
+    steps = certain("in the darkmess of", doubts={11: ("n", share)})
+    read = respelled("in the darkmess of", [(7, 15, "darkness")], [steps] * count)
+    cost = math.log(1 - share) - math.log(max(share, 1e-9))
+    assert not cost < 2.8 or read.text == "in the darkness of"
+    assert not cost > 3.2 or read.text == "in the darkmess of"
+    assert respelled(read.text, [], [steps]).likelihood == pytest.approx(read.likelihood, abs=1e-4)
+
+
+def test_of_suggestions_for_one_word_the_likeliest_counts_and_each_word_has_its_own():
+    steps = certain("form anb lisl", doubts={0: ("w", 0.3), 7: ("d", 0.4), 12: ("t", 0.3)})
+    changes = [(0, 4, "worm"), (0, 4, "foam"), (5, 8, "and"), (5, 8, "ant"), (9, 13, "list")]
+    assert respelled("form anb lisl", changes, [steps]).text == "worm and list"
+    assert respelled("form anb lisl", changes[1:2], [steps]).text == "form anb lisl"
 
 
 def test_letters_of_several_bytes_are_never_torn():

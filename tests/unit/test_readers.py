@@ -17,6 +17,7 @@ from vlmcli.engine.request import ImageInput, Request, RequestOutput, StageSecon
 from vlmcli.readers.crops import crop_digest, pad_crop
 from vlmcli.readers.guard import Guard
 from vlmcli.readers.lines import LineReader
+from vlmcli.readers.spelling import Change, Words
 from vlmcli.reading import OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds
 
@@ -54,6 +55,10 @@ class PaperEngine:
     config: EngineConfig = field(default_factory=EngineConfig)
     looked: list[list[int]] = field(default_factory=list)
     """Columns of the pictures of each batch of further looks."""
+    sight: str = "grey {} {}"
+    """What a look says, of the mean grey and the width of its picture."""
+    suggested: list[list[Change]] = field(default_factory=list)
+    """Spellings between which the head had to choose; it takes them all."""
     shortages: list[Exception] = field(default_factory=list)
     live: dict[str, tuple[Request, list[int], int]] = field(default_factory=dict)
     temperatures: list[float] = field(default_factory=list)
@@ -122,11 +127,20 @@ class PaperEngine:
             return None
         return Weighed(looks[-1] if looks else str(self.mend(text)), self.likelihood(len(looks)))
 
+    def respelled(
+        self, text: str, changes: list[Change], mm_hash: bytes, looks: Sequence[str]
+    ) -> Weighed | None:
+        assert len(mm_hash) == 32 and looks
+        self.suggested.append(changes)
+        for start, stop, other in reversed(changes):
+            text = text[:start] + other + text[stop:]
+        return Weighed(text, self.likelihood(len(looks)))
+
     def look(self, images: Sequence[ImageInput]) -> list[str]:
         if self.shortages:
             raise self.shortages.pop()
         self.looked.append([image.pixels.shape[1] // 28 for image in images])
-        return [f"grey {int(np.median(i.pixels))} {i.pixels.shape[1]}" for i in images]
+        return [self.sight.format(int(np.median(i.pixels)), i.pixels.shape[1]) for i in images]
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -138,10 +152,17 @@ def crop(grey: int, width: int = 300, line: int = 0) -> LineCrop:
 
 
 def make(
-    engine: PaperEngine, *, retries: int = 2, share: bool = True, reread_below: float = 0.0
+    engine: PaperEngine,
+    *,
+    retries: int = 2,
+    share: bool = True,
+    reread_below: float = 0.0,
+    words: Words | None = None,
 ) -> LineReader:
     guard = Guard(cast(Engine, engine), retries=retries)
-    return LineReader(guard, max_tokens=None, share_equal_crops=share, reread_below=reread_below)
+    return LineReader(
+        guard, max_tokens=None, share_equal_crops=share, reread_below=reread_below, words=words
+    )
 
 
 def drain(reader: LineReader) -> dict[int, PageReading]:
@@ -186,6 +207,23 @@ def test_a_line_in_doubt_is_looked_at_until_it_is_believed(config: ModelConfig) 
     reader.submit(PageJob(key=2, crops=(crop(10),)))
     assert drain(reader)[2].crops == reading.crops[:1]
     assert reader.stats()["crops_reread"] == 3
+
+
+def test_words_are_looked_up_where_all_looks_leave_a_line_in_doubt(config: ModelConfig) -> None:
+    """Not in lines that are believed, at first sight or at a look; for equal crops once."""
+    engine = PaperEngine(config, lambda grey, _: f"grey qrey grey {grey}")
+    engine.sight = "grey qrey grey {}"
+    engine.sureness = lambda request: -0.001 if request.images[0].pixels[0, 0] == 40 else -0.2
+    reader = make(engine, reread_below=0.96, words=Words(["grey"]))
+    reader.submit(PageJob(key=1, crops=(crop(10), crop(40, line=1), crop(10, line=2))))
+    texts = [c.text for c in drain(reader)[1].crops]
+    assert texts == ["grey grey grey 10", "grey qrey grey 40", "grey grey grey 10"]
+    assert engine.suggested == [[(5, 9, "grey")]]
+    engine.likelihood = lambda looks: 0.0
+    engine.sureness = lambda request: -0.001
+    reader.submit(PageJob(key=2, crops=(crop(20),)))
+    assert drain(reader)[2].crops[0].text == "grey qrey grey 20"
+    assert len(engine.suggested) == 1
 
 
 def test_nobody_looks_again_where_it_could_change_nothing(config: ModelConfig) -> None:

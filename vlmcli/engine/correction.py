@@ -29,6 +29,8 @@ _LEEWAY = 5.0
 """Nats that a change of the decoder's may cost: from 3 to 8 real and drawn pages read alike."""
 _LEEWAY_OF_SEVERAL = 1.0
 """Nats that another wording must gain in several views; from 0 to 3 they read alike."""
+_PRIOR_OF_A_WORD = 3.0
+"""Nats a view that a word of the language may cost where a string stood that is none."""
 _UNKNOWN = "�"
 
 
@@ -99,6 +101,35 @@ def weighed(text: str, draft: str, views: Sequence[Steps]) -> Weighed:
         result += text[done:a] + (draft[c:d] if is_taken else text[a:b])
         done = b
     result += text[done:]
+    if result not in likely:
+        likely = _in_each([result], views)
+    return Weighed(result, max(likely[result]))
+
+
+def respelled(
+    text: str, changes: Sequence[tuple[int, int, str]], views: Sequence[Steps]
+) -> Weighed:
+    """A text with those suggested changes that the views of the line nearly believe.
+
+    Of changes that overlap, the likeliest counts.
+
+    Args:
+        text: what was read.
+        changes: start, stop, and what could stand there.
+        views: the head's steps of the line, once for each picture of it, at least one.
+    """
+    readings = [text, *(text[:start] + other + text[stop:] for start, stop, other in changes)]
+    likely = _in_each(readings, views)
+    totals = [sum(likely[reading]) for reading in readings]
+    least = totals[0] - _PRIOR_OF_A_WORD * len(views)
+    taken: list[tuple[int, int, str]] = []
+    for total, change in sorted(zip(totals[1:], changes, strict=True), reverse=True):
+        is_free = all(change[1] <= start or stop <= change[0] for start, stop, _ in taken)
+        if total > least and is_free:
+            taken.append(change)
+    result = text
+    for start, stop, other in sorted(taken, reverse=True):
+        result = result[:start] + other + result[stop:]
     if result not in likely:
         likely = _in_each([result], views)
     return Weighed(result, max(likely[result]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from vlmcli.engine.config import EngineConfig
-from vlmcli.engine.correction import Steps, Weighed, weighed
+from vlmcli.engine.correction import Steps, Weighed, respelled, weighed
 from vlmcli.engine.encoder_cache import EncoderCache
 from vlmcli.engine.interfaces import Pending, Runner
 from vlmcli.engine.request import ImageInput
@@ -101,11 +101,24 @@ class ImageStore:
         Returns:
             None where there is no such draft, or it is forgotten.
         """
-        views = [self._drafted(mm_hash) if self._corrects else None, *looks]
-        steps = [view.steps for view in views if view is not None and view.steps is not None]
-        if len(steps) < len(views) or views[-1] is None:
+        views = self._views(mm_hash, looks)
+        if not views:
             return None
-        return weighed(text, views[-1].text.decode(errors="replace").strip(), steps)
+        draft = views[-1][0].decode(errors="replace").strip()
+        return weighed(text, draft, [steps for _, steps in views])
+
+    def respelled(
+        self, text: str, changes: Seq[tuple[int, int, str]], mm_hash: bytes, looks: Seq[Drafted]
+    ) -> Weighed | None:
+        """What was read of an image, with the changes of `correction.respelled`; else as above."""
+        views = self._views(mm_hash, looks)
+        return respelled(text, changes, [steps for _, steps in views]) if views else None
+
+    def _views(self, mm_hash: bytes, looks: Seq[Drafted]) -> list[tuple[bytes, Steps]]:
+        """Draft and steps of an image and of further looks; none unless all have them."""
+        views = [self._drafted(mm_hash) if self._corrects else None, *looks]
+        known = [(v.text, v.steps) for v in views if v is not None and v.steps is not None]
+        return known if len(known) == len(views) else []
 
     def _read(self, embeds: Seq[torch.Tensor]) -> list[Drafted]:
         return [Drafted(bytes(ids), steps) for ids, steps in self._runner.read_draft(embeds)]

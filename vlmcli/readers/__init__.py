@@ -125,14 +125,17 @@ def _native(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Re
     from vlmcli.readers.guard import Guard
     from vlmcli.readers.lines import LineReader
     from vlmcli.readers.pages import PageReader
+    from vlmcli.readers.spelling import Words
 
     guard = Guard(_load_engine(checkpoint, options, budgets), retries=options.retries)
     if checkpoint.reads == "lines":
+        line = checkpoint.line
         return LineReader(
             guard,
             max_tokens=options.max_tokens,
             share_equal_crops=options.reuse != "off",
-            reread_below=checkpoint.line.reread_below,
+            reread_below=line.reread_below,
+            words=Words.load(checkpoint.path / line.words) if line.words else None,
         )
     reader = PageReader(
         guard, max_tokens=options.max_tokens, questions=options.question, task=options.task

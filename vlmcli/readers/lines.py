@@ -24,6 +24,7 @@ from vlmcli.readers.drafts import crop_drafts
 from vlmcli.readers.guard import Build, Guard
 from vlmcli.readers.looks import Looks, Seen
 from vlmcli.readers.shortage import device_bytes, memory_errors_translated
+from vlmcli.readers.spelling import Words
 from vlmcli.reading import CropText, OutOfMemoryError, PageJob, PageReading
 from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
@@ -65,6 +66,7 @@ class LineReader:
         share_equal_crops: read equal crops once.
         reread_below: confidence below which a crop is looked at again, drawn otherwise; 0 for
             never.
+        words: that lines in doubt may be mended by; see `spelling`.
     """
 
     def __init__(
@@ -74,12 +76,13 @@ class LineReader:
         max_tokens: int | None,
         share_equal_crops: bool,
         reread_below: float = 0.0,
+        words: Words | None = None,
     ) -> None:
         self._guard = guard
         self._config = guard.engine.model_config
         self._max_tokens = max_tokens
         self._share = share_equal_crops
-        self._looks = Looks(guard.engine, reread_below)
+        self._looks = Looks(guard.engine, reread_below, words)
         self._pages: dict[int, _Page] = {}
         self._crops: dict[int, _Crop] = {}
         self._doubtful: list[tuple[_Crop, Seen]] = []

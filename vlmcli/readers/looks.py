@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from vlmcli.answering import Answer
 from vlmcli.engine.request import ImageInput
 from vlmcli.readers.crops import Pixels, column_width, crop_digest, pad_crop, redrawn
+from vlmcli.readers.spelling import Words, suggestions
 from vlmcli.results import Seconds, TokenCounts, add_seconds, add_tokens
 
 if TYPE_CHECKING:
@@ -50,13 +51,15 @@ class Looks:
     Args:
         engine: which has encoded the lines.
         below: confidence below which a line is looked at again; 0 for never.
+        words: of the language that lines still in doubt after that may be mended by.
     """
 
-    def __init__(self, engine: "Engine", below: float) -> None:
+    def __init__(self, engine: "Engine", below: float, words: Words | None = None) -> None:
         self._images = engine.images
         self._column = column_width(engine.model_config)
         self._most_columns = engine.config.max_encoder_tokens
         self._below = below
+        self._words = words
 
     def seen(self, pixels: Pixels, digest: bytes, answer: Answer) -> Seen:
         """A line's answer, weighed by the draft head in the picture that it was read from."""
@@ -74,6 +77,16 @@ class Looks:
             and not answer.is_looped
             and len(line.looks) < len(STRETCHES)
         )
+
+    def _spell(self, line: Seen) -> None:
+        """Mend words of a line that all looks have left in doubt."""
+        answer = line.answer
+        if self._words is None or answer.confidence is None or answer.confidence >= self._below:
+            return
+        changes = suggestions(answer.text, self._words)
+        if changes:
+            mended = self._images.respelled(answer.text, changes, line.digest, line.looks)
+            line.answer = witnessed(answer, line.sureness, mended)
 
     def look(self, lines: Sequence[Seen]) -> int:
         """Look again at the first of these lines, as many as one encoder batch takes.
@@ -95,6 +108,8 @@ class Looks:
                 tokens=add_tokens(line.answer.tokens, tokens),
                 seconds=add_seconds(line.answer.seconds, seconds),
             )
+            if len(line.looks) == len(STRETCHES):
+                self._spell(line)
         return len(pictures)
 
     def _pictures(self, lines: Sequence[Seen]) -> list[Pixels]:

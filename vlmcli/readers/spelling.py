@@ -1,0 +1,114 @@
+"""Spellings that a misread word may have had: the words of a list that are one letter away.
+
+It only suggests; the picture decides (`engine.correction.respelled`). Words of the list, numbers,
+abbreviations in capitals and lines in another language than the list's get no suggestion. Torn and
+joined words were given up: the draft head is sure of its spaces where they matter.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vlmcli.errors import ModelError
+
+Change = tuple[int, int, str]
+"""Start and stop in a text, and what could stand there instead."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_TOKEN = re.compile(r"[^\W_](?:[\w'’/|!]*[^\W_])?")
+"""A word with apostrophes, figures and strokes that may be misread letters inside."""
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_LEAST, _MOST = 3, 24
+"""Letters of a word that is looked up."""
+_LEAST_CAPITALS = 5
+"""Letters from which a word in capitals is no abbreviation."""
+_LEAST_KNOWN = 2
+"""Words of the list that a line has at least, and half of all its words."""
+
+
+class Words:
+    """A sorted list of lower-case words.
+
+    Args:
+        words: in ASCII, in any order.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._sorted: npt.NDArray[np.bytes_] = np.unique(np.array(words or [""], "S"))
+
+    @classmethod
+    def load(cls, path: Path) -> "Words":
+        """The words of a text file, one a line.
+
+        Raises:
+            ModelError: it cannot be read.
+        """
+        try:
+            return cls(path.read_text(encoding="ascii").split())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {path}: {error}") from error
+
+    def known(self, words: Sequence[str]) -> list[str]:
+        """Those of some words that are in the list."""
+        if not words:
+            return []
+        asked = np.array([word.encode() for word in words], "S")
+        places = np.searchsorted(self._sorted, asked).clip(max=len(self._sorted) - 1)
+        found = self._sorted[places] == asked
+        return [word for word, is_known in zip(words, found.tolist(), strict=True) if is_known]
+
+
+def suggestions(text: str, words: Words) -> list[Change]:
+    """What the unknown words of a line could be, each change for itself.
+
+    Empty where the line does not look like one in the list's language.
+    """
+    plain = [word.lower() for word in _WORD.findall(text)]
+    known = words.known(plain)
+    if len(known) < _LEAST_KNOWN or 2 * len(known) < len(plain):
+        return []
+    return [
+        (token.start(), token.end(), other)
+        for token in _TOKEN.finditer(text)
+        for other in _others(token.group(), words)
+    ]
+
+
+def _others(token: str, words: Words) -> list[str]:
+    letters = sum(map(str.isalpha, token))
+    straight = token.lower().replace("’", "'")
+    is_capitals = token.isupper()
+    if not _LEAST <= len(token) <= _MOST or letters < len(token) - 1:
+        return []
+    if is_capitals and letters < _LEAST_CAPITALS:
+        return []
+    if words.known([straight]):
+        # A capital amid small letters is one of those that differ in height alone: maSS, UnSure.
+        is_usual = is_capitals or token[1:] == token[1:].lower()
+        return [] if is_usual else [token.lower(), token.capitalize()]
+    near = words.known(list(dict.fromkeys(_edits(straight))))
+    return [_like(token, other) for other in near]
+
+
+def _edits(word: str) -> Iterator[str]:
+    """Strings one letter away: another, one more, one less (all of them are lower case)."""
+    for place in range(len(word) + 1):
+        head, tail = word[:place], word[place:]
+        for letter in _LETTERS:
+            yield head + letter + tail
+            if tail:
+                yield head + letter + tail[1:]
+        if tail and tail[0].isalpha():
+            yield head + tail[1:]
+
+
+def _like(token: str, other: str) -> str:
+    """Another word in a token's capitals and kind of apostrophe."""
+    if token.isupper():
+        other = other.upper()
+    elif token[0].isupper():
+        other = other.capitalize()
+    return other.replace("'", "’") if "’" in token else other
