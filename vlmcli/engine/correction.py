@@ -29,7 +29,7 @@ _LEEWAY = 5.0
 """Nats that a change of the decoder's may cost: from 3 to 8 real and drawn pages read alike."""
 _LEEWAY_OF_SEVERAL = 1.0
 """Nats that another wording must gain in several views; from 0 to 3 they read alike."""
-_PRIOR_OF_A_WORD = 3.0
+_PRIOR_OF_A_WORD = 3.5
 """Nats a view that a word of the language may cost where a string stood that is none."""
 _UNKNOWN = "�"
 

@@ -6,7 +6,7 @@ joined words were given up: the draft head is sure of its spaces where they matt
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +25,20 @@ _LEAST, _MOST = 3, 24
 """Letters of a word that is looked up."""
 _LEAST_CAPITALS = 5
 """Letters from which a word in capitals is no abbreviation."""
-_LEAST_KNOWN = 2
-"""Words of the list that a line has at least, and half of all its words."""
+_LEAST_NAME = 5
+"""Letters of a name that is suggested; Gide and Mich. are one letter from everything."""
 
 
 class Words:
-    """A sorted list of lower-case words.
+    """The words of a language, and names and abbreviations in it.
 
     Args:
-        words: in ASCII, in any order.
+        words: in ASCII; those that begin with a capital are names, one of a kind.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._sorted: npt.NDArray[np.bytes_] = np.unique(np.array(words or [""], "S"))
+        self._plain = _sorted(word for word in words if word.islower())
+        self._names = _sorted(word.lower() for word in words if not word.islower())
 
     @classmethod
     def load(cls, path: Path) -> "Words":
@@ -52,13 +53,27 @@ class Words:
             raise ModelError(f"cannot read {path}: {error}") from error
 
     def known(self, words: Sequence[str]) -> list[str]:
-        """Those of some words that are in the list."""
-        if not words:
-            return []
-        asked = np.array([word.encode() for word in words], "S")
-        places = np.searchsorted(self._sorted, asked).clip(max=len(self._sorted) - 1)
-        found = self._sorted[places] == asked
-        return [word for word, is_known in zip(words, found.tolist(), strict=True) if is_known]
+        """Those of some lower-case strings that are words or names."""
+        is_known = _are_in(words, self._plain) | _are_in(words, self._names)
+        return [word for word, known in zip(words, is_known.tolist(), strict=True) if known]
+
+    def likely(self, words: Sequence[str], *, named: bool) -> list[str]:
+        """Those that an unknown word may have been: words, and long names if it is like a name."""
+        is_likely = _are_in(words, self._plain)
+        if named:
+            is_long = np.array([len(word) >= _LEAST_NAME for word in words], bool)
+            is_likely |= _are_in(words, self._names) & is_long
+        return [word for word, likely in zip(words, is_likely.tolist(), strict=True) if likely]
+
+
+def _sorted(words: Iterable[str]) -> npt.NDArray[np.bytes_]:
+    return np.unique(np.array([*words, ""], "S"))
+
+
+def _are_in(words: Sequence[str], listed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
+    asked = np.array([word.encode() for word in words], "S")
+    places = np.searchsorted(listed, asked).clip(max=len(listed) - 1)
+    return np.asarray(listed[places] == asked, bool)
 
 
 def suggestions(text: str, words: Words) -> list[Change]:
@@ -68,7 +83,7 @@ def suggestions(text: str, words: Words) -> list[Change]:
     """
     plain = [word.lower() for word in _WORD.findall(text)]
     known = words.known(plain)
-    if len(known) < _LEAST_KNOWN or 2 * len(known) < len(plain):
+    if not known or 2 * len(known) < len(plain):
         return []
     return [
         (token.start(), token.end(), other)
@@ -89,7 +104,7 @@ def _others(token: str, words: Words) -> list[str]:
         # A capital amid small letters is one of those that differ in height alone: maSS, UnSure.
         is_usual = is_capitals or token[1:] == token[1:].lower()
         return [] if is_usual else [token.lower(), token.capitalize()]
-    near = words.known(list(dict.fromkeys(_edits(straight))))
+    near = words.likely(list(dict.fromkeys(_edits(straight))), named=token[0].isupper())
     return [_like(token, other) for other in near]
 
 
