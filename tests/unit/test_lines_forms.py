@@ -90,3 +90,27 @@ def test_marks_lie_on_a_rule_only_within_its_width() -> None:
         )
     )
     assert on_upright_rules(marks, (rule,), 10.0).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("name", ["sans", *PYMUPDF_FONTS])
+@pytest.mark.parametrize("dash", ["-", "- "])
+@pytest.mark.parametrize("ends", ["the houses", "(fifteen groups)", "no one", "see Tables"])
+def test_a_leader_of_dashes_takes_no_letter_of_what_it_joins(
+    name: str, dash: str, ends: str
+) -> None:
+    """A contents page: the last letter of a title, and a lone figure, stand right beside it."""
+    sheet = Sheet(width=1600)
+    face = font(name, 26)
+    for row in range(8):
+        y, title = 80 + 55 * row, f"{words(2, 3 * row)} {ends}"
+        leader = f" {dash * 24}".rstrip() + " "
+        sheet.text(60, y, title, 26, name)
+        start = 60 + face.getlength(title)
+        sheet.draw.text((start, y), leader, font=face, fill=0)
+        sheet.text(start + face.getlength(leader), y, str(row + 1), 26, name)
+    found = [line.bbox for line in find_lines(np.asarray(sheet.image))]
+    for printed in sheet.lines:
+        x0, y0, x1, y1 = printed.box
+        on_row = [box for box in found if box[1] < (y0 + y1) / 2 < box[3]]
+        for end in (x0 + 2, x1 - 2):
+            assert any(box[0] <= end <= box[2] for box in on_row), (printed, on_row)

@@ -6,13 +6,17 @@ import cv2
 import numpy as np
 
 from vlmcli.documents.lines.ink import Grey
-from vlmcli.documents.lines.marks import Marks, Mask, label
+from vlmcli.documents.lines.marks import Ints, Marks, Mask, label
 from vlmcli.documents.lines.pairs import chains, mutual_links, row_pairs
 
 _DASHES = 8
 """Typed dashes in a row that make a rule."""
 _DASH_LENGTH = 6.0
 """Letter sizes of ink from which fewer dashes make one, or a single: an em dash has two."""
+_IN_WORD = 0.6
+"""Letter sizes from a letter to the next one of its word, at most."""
+_TO_CROSSING = 0.5
+"""Letter sizes from a typed dash to the plus sign behind it, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,5 +100,30 @@ def dashed_rules(letters: Marks, size: float) -> tuple[Mask, tuple[Rule, ...]]:
         rules.append(Rule(x0=x0, y0=y0, x1=x1, y1=y1))
         on_rule = (middle >= y0 - 0.3 * size) & (middle <= y1 + 0.3 * size)
         on_rule &= (letters.x0 >= x0 - 1.5 * size) & (letters.x1 <= x1 + 1.5 * size)
-        dropped |= on_rule & (letters.height <= 1.2 * size)
+        on_rule &= letters.height <= 1.2 * size
+        dropped |= on_rule
+        dropped[_ends_of_text(letters, np.flatnonzero(on_rule), (x0, x1), size)] = False
     return dropped, tuple(rules)
+
+
+def _ends_of_text(letters: Marks, on_rule: Ints, ends: tuple[float, float], size: float) -> Ints:
+    """Which marks beside a rule are what it leads from or to, as in contents: no crossing.
+
+    A crossing follows close, and no letter stands beside it.
+    """
+    found = []
+    for mark in on_rule.tolist():
+        x0, x1 = float(letters.x0[mark]), float(letters.x1[mark])
+        beside = (letters.y0 < letters.y1[mark]) & (letters.y1 > letters.y0[mark])
+        beside &= letters.height > 0.45 * size
+        if x1 <= ends[0]:
+            gap = ends[0] - x1
+            beside &= (letters.x0 < x0) & (letters.x1 >= x0 - _IN_WORD * size)
+        elif x0 >= ends[1]:
+            gap = x0 - ends[1]
+            beside &= (letters.x1 > x1) & (letters.x0 <= x1 + _IN_WORD * size)
+        else:
+            continue
+        if gap > _TO_CROSSING * size or beside.any():
+            found.append(mark)
+    return np.array(found, np.int64)
