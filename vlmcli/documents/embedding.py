@@ -31,8 +31,6 @@ _MIRRORED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 _WHOLE_BYTES = {"1": 1, "L": 1, "P": 1}
 _SEVERAL_BYTES = 12
 """libwebp's canvases, and those of animations: the frame, the one before, and what is shown."""
-_DEEP_BYTES = 24
-"""Of a picture whose values are stretched from its least to its greatest: all of it, as floats."""
 _PROGRESSIVE_BYTES = 8
 """Coefficients of a progressive JPEG in four inks, two bytes each."""
 
@@ -67,8 +65,6 @@ def copying_of(image: "Image", path: Path) -> Copying:
     if found is not None:
         return Copying(held_bytes=found.held_bytes(image), decoded_bytes=0)
     each = _WHOLE_BYTES.get(image.mode, 4)
-    if image.mode in image_modes.DEEP_MODES:
-        each = _DEEP_BYTES
     if image.format == "WEBP" or getattr(image, "n_frames", 1) > 1:
         each = max(each, _SEVERAL_BYTES)
     if image.format in ("JPEG2000", "BMP"):

@@ -1,4 +1,4 @@
-"""Any of Pillow's colour modes to what a viewer shows: 8-bit grey or RGB, alpha flattened on white.
+"""Any of Pillow's colour modes to what a viewer shows: 8-bit grey or RGB, without transparency.
 
 Pure functions on decoded images; no files. Gave up: colour profiles (text stays as legible
 without).
@@ -6,18 +6,18 @@ without).
 
 import struct
 import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from vlmcli.documents import image_alpha
 from vlmcli.documents.base import Pixels
+from vlmcli.documents.image_depths import DEEP_MODES, Span, span_of, to_eight_bits
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-_TAG_PHOTOMETRIC = 262
-_WHITE_IS_ZERO = 0
 
 _STRIP = 256
 """Rows."""
@@ -39,9 +39,6 @@ PILLOW_ERRORS = (
     zlib.error,
 )
 """What Pillow 13 raises on damaged files: it depends on the format and on the damage."""
-
-DEEP_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
-"""More than eight bits a number."""
 
 _BYTES = {"1": 2, "L": 1, "P": 5, "I;16": 4, "I;16L": 4, "I;16B": 4, "I;16N": 4}
 _MOST_BYTES = 8
@@ -84,19 +81,39 @@ def is_recoloured(image: "Image") -> bool:
     return image.mode not in ("1", "L", "RGB") or image.has_transparency_data
 
 
-def flatten(image: "Image", *, grey: bool) -> "Image":
-    """A decoded image in mode `L` (if `grey`) or `RGB`, transparent parts white.
+@dataclass(frozen=True, slots=True)
+class Tones:
+    """What of a picture depends on all of it: the values that are black and white in one of more
+    than eight bits, and what transparent parts are laid on."""
 
-    16-bit values are scaled, not cut; 32-bit and float values are taken as 0 to 1, 0 to 255 or 0 to
-    65535 where they lie within one of these, else stretched from their least to their greatest.
+    span: Span | None = None
+    ground: int = image_alpha.WHITE
+
+
+def tones_of(image: "Image", parts: Callable[[], Iterable["Image"]] | None = None) -> Tones:
+    """How a picture is to be flattened.
+
+    Args:
+        image: decoded, unless its parts are given.
+        parts: decodes the picture in bands; is called where something has to be looked for.
+    """
+    if image.mode in DEEP_MODES:
+        return Tones(span=span_of(image, parts))
+    if image.has_transparency_data:
+        return Tones(ground=image_alpha.ground_of(parts() if parts else [image]))
+    return Tones()
+
+
+def flatten(image: "Image", tones: Tones, *, grey: bool) -> "Image":
+    """A decoded image, or a band of it, in mode `L` (if `grey`) or `RGB`; `tones` are the image's.
+
+    What has more than eight bits is scaled, not cut; see `image_depths` and `image_alpha`.
     """
     wanted = "L" if grey else "RGB"
-    if image.mode in DEEP_MODES:
-        return _from_array(_to_eight_bits(image)).convert(wanted)
-    if image.mode in ("RGBa", "La"):
-        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
+    if tones.span is not None:
+        return _from_array(to_eight_bits(image, tones.span)).convert(wanted)
     if image.has_transparency_data:
-        return _on_white(image, wanted)
+        return image_alpha.laid_on(image, tones.ground, wanted)
     if image.mode == wanted:
         return image
     if image.mode == "LAB" and grey:
@@ -131,45 +148,7 @@ def turn(pixels: Pixels, orientation: int) -> Pixels:
     return np.ascontiguousarray(pixels)
 
 
-def _on_white(image: "Image", wanted: str) -> "Image":
-    """In strips: at once, three more pictures of four bytes a pixel would stand beside this one."""
-    from PIL import Image
-
-    shown = Image.new(wanted, image.size)
-    for top in range(0, image.height, _STRIP):
-        strip = image.crop((0, top, image.width, min(top + _STRIP, image.height))).convert("RGBA")
-        ground = Image.new("RGBA", strip.size, (255, 255, 255, 255))
-        ground.alpha_composite(strip)
-        shown.paste(ground.convert("RGB").convert(wanted), (0, top))
-    return shown
-
-
 def _from_array(pixels: Pixels) -> "Image":
     from PIL import Image
 
     return Image.fromarray(pixels)
-
-
-def _to_eight_bits(image: "Image") -> Pixels:
-    """Values of a 16-bit, 32-bit or float image brought to 0..255."""
-    values = np.asarray(image)
-    if image.mode.startswith("I;16"):
-        # v × 255 / 65535 rounded, in steps of 257 that keep to 16 bits.
-        scaled = (values // 257 + (values % 257 > 128)).astype(np.uint8)
-        tags = getattr(image, "tag_v2", {})
-        # Pillow turns 8-bit pictures whose zero is white, and leaves 16-bit ones as they are.
-        return 255 - scaled if tags.get(_TAG_PHOTOMETRIC) == _WHITE_IS_ZERO else scaled
-    return _stretch(values.astype(np.float32))
-
-
-def _stretch(values: npt.NDArray[np.float32]) -> Pixels:
-    finite = np.isfinite(values)
-    if not finite.any():
-        return np.full(values.shape, 255, np.uint8)
-    low, high = float(values[finite].min()), float(values[finite].max())
-    if low < 0 or high > 65535:
-        bottom, top = low, high
-    else:
-        bottom, top = 0.0, 1.0 if high <= 1 else 255.0 if high <= 255 else 65535.0
-    scaled = (values - bottom) * (255.0 / max(top - bottom, 1e-30))
-    return np.where(finite, np.clip(scaled + 0.5, 0, 255), 255).astype(np.uint8)

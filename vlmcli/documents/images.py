@@ -322,7 +322,7 @@ class ImageDocument(Closing):
             image.load()
             # Grey is reduced as it is: in colour it would take four times as much.
             is_grey = spec.grey or not (image.mode == "RGB" or image_modes.is_recoloured(image))
-            shown = image_modes.flatten(image, grey=is_grey)
+            shown = image_modes.flatten(image, image_modes.tones_of(image), grey=is_grey)
             if shown.size != stored:
                 shown = shown.resize(stored, _pillow().Resampling.BOX, reducing_gap=2.0)
             shown = shown if is_grey == spec.grey else shown.convert("RGB")

@@ -7,10 +7,12 @@ import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlmcli.documents import image_modes
+from vlmcli.documents.image_depths import DEEP_MODES
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -83,32 +85,40 @@ def _by_rows(found: Layout, tags: Any) -> Layout:
 
 
 def shown_mode(image: "Image") -> str:
-    """The mode that `flattened` gives: `1`, `L` or `RGB`."""
+    """The mode in which a picture is shown in as few bits as it needs: `1`, `L` or `RGB`."""
     if image.mode == "1" and not image.has_transparency_data:
         return "1"
-    grey = image.mode in ("1", "L", "LA", "La") or image.mode in image_modes.DEEP_MODES
+    grey = image.mode in ("1", "L", "LA", "La") or image.mode in DEEP_MODES
     return "L" if grey else "RGB"
-
-
-def flattened(image: "Image") -> "Image":
-    """A decoded picture as a viewer shows it, in as few bits as it needs."""
-    mode = shown_mode(image)
-    return image if mode == "1" else image_modes.flatten(image, grey=mode == "L")
 
 
 def cut(image: "Image") -> Iterator["Image"]:
     """A decoded picture in bands, flattened."""
-    if image.mode in image_modes.DEEP_MODES:
-        # Stretched by its least and greatest values, which no band knows.
-        image = flattened(image)
+    tones = image_modes.tones_of(image)
     rows = max(1, BAND_BYTES // (image.width * _WORK_BYTES))
     for top in range(0, image.height, rows):
         band = image.crop((0, top, image.width, min(top + rows, image.height)))
-        yield flattened(band)
+        yield _flattened(band, image, tones)
 
 
 def bands(image: "Image", path: Path, found: Layout) -> Iterator["Image"]:
-    """A TIFF frame of strips in bands, flattened and as it is stored: not turned."""
+    """A TIFF frame of strips in bands, flattened and as it is stored: not turned.
+
+    They are decoded twice where all of them say what is black, or what shows.
+    """
+    parts = partial(_decoded, image, path, found)
+    tones = image_modes.tones_of(image, parts)
+    for band in parts():
+        yield _flattened(band, image, tones)
+
+
+def _flattened(band: "Image", image: "Image", tones: image_modes.Tones) -> "Image":
+    """A decoded band as a viewer shows it, in as few bits as it needs."""
+    mode = shown_mode(image)
+    return band if mode == "1" else image_modes.flatten(band, tones, grey=mode == "L")
+
+
+def _decoded(image: "Image", path: Path, found: Layout) -> Iterator["Image"]:
     from PIL import Image as pillow
 
     tags: Any = image.tag_v2  # type: ignore[attr-defined]
@@ -125,7 +135,7 @@ def bands(image: "Image", path: Path, found: Layout) -> Iterator["Image"]:
             del pieces
             with pillow.open(small, formats=("TIFF",)) as band:
                 band.load()
-                yield flattened(band)
+                yield band
 
 
 def _tiff(tags: Any, width: int, height: int, rows: int, pieces: list[bytes]) -> bytes:
