@@ -7,7 +7,10 @@ import pytest
 from command_line import ROOT
 from PIL import Image
 
+from vlmcli.documents import heif
+
 KINDS = {"gray.png": "L", "rgb.jp2": "RGB", "real.bmp": "RGB", "bare.j2k": "L", "any.tiff": "1"}
+KINDS |= {"photo.avif": "RGB"} if heif.is_readable("AVIF") else {}
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def test_every_picture_of_a_folder_has_a_record_and_a_place_in_the_plan(real, fo
 @pytest.mark.parametrize("output", [(), ("-o", "out/")])
 def test_what_is_left_out_is_said_once_by_ocr_and_plan(real, folder, output):
     (folder / "letter.docx").write_bytes(b"PK\x03\x04" + bytes(40))
-    (folder / "photo.heic").write_bytes(b"\x00\x00\x00\x20ftypheic" + bytes(40))
+    (folder / "photo.jxl").write_bytes(b"\xff\x0a" + bytes(40))
     done = real("ocr", "mix", "--text-layer", "only", *output)
     planned = real("plan", "mix", "--json")
     said = (

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmcli.documents import image_bombs
+from vlmcli.documents import heif, image_bombs
 from vlmcli.documents.base import RenderSpec
 from vlmcli.errors import InputError, PageError
 
 COLOUR = RenderSpec(dpi=200, max_pixels=25_000_000)
-KINDS = ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000"]
+KINDS = ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000", *heif.register()]
 
 
 def save(tmp_path, image, kind, name="x", **options):
@@ -56,7 +56,7 @@ def near(one, other, limit=3.0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_shows_its_colours(tmp_path, kind):
-    options = {"quality": 98} if kind in ("JPEG", "WEBP") else {}
+    options = {"quality": 98} if kind in ("JPEG", "WEBP", "AVIF", "HEIF") else {}
     path = save(tmp_path, Image.fromarray(colours()), kind, **options)
     assert near(shown(path), colours(), 6)
     assert shown(path, GREY).ndim == 2
@@ -176,7 +176,7 @@ def test_float_pictures_span_black_to_white(tmp_path, low, high):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", *heif.register()])
 def test_exif_variants_are_shown_alike(tmp_path, kind, orientation):
     upright = Image.fromarray(colours())
     stored = {

@@ -12,6 +12,7 @@ import pytest
 from documents_kit import opened, pages_pdf, text_at
 from PIL import Image
 
+from vlmcli.documents import heif
 from vlmcli.documents.source import Source, iter_sources, open_document
 from vlmcli.errors import EncryptedError, InputError, UsageError
 from vlmcli.paths import path_of
@@ -25,11 +26,22 @@ def picture(kind: str) -> bytes:
     return out.getvalue()
 
 
+AVIF = ["AVIF"] if heif.is_readable("AVIF") else []
+
+
+@pytest.fixture(autouse=True)
+def no_heic(monkeypatch):
+    """HEIC is of the kinds that are not read here, whatever is installed."""
+    monkeypatch.setattr(heif, "is_readable", lambda kind: kind == "AVIF")
+
+
 def names(folder: Path) -> list[str]:
     return [str(source.path.relative_to(folder)) for source in iter_sources([str(folder)])]
 
 
-@pytest.mark.parametrize("kind", ["PDF", "PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000"])
+@pytest.mark.parametrize(
+    "kind", ["PDF", "PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000", "AVIF"]
+)
 @pytest.mark.parametrize("suffix", ["", ".pdf", ".txt", ".jpg"])
 def test_content_decides_and_not_the_suffix(tmp_path, kind, suffix):
     path = tmp_path / f"input{suffix}"

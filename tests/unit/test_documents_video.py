@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from video_kit import FORMATS, decoded, numbered, write_video
 
+from vlmcli.documents import heif, images
 from vlmcli.documents.source import RenderSpec, iter_sources, kind_of
 from vlmcli.documents.video import _Player
 from vlmcli.documents.video_index import displayed
@@ -242,8 +243,17 @@ def test_folders_have_videos_in_them(folder):
     assert found == ["a.avi", "a.mkv", "a.mp4", "a.webm"]
 
 
-def test_still_pictures_in_the_boxes_of_a_video_are_none(tmp_path):
+@pytest.mark.parametrize("kind", ["AVIF", "HEIC"])
+@pytest.mark.parametrize(
+    ("is_readable", "said"),
+    [(False, r"photo\.mp4: not a document: it is an? {} image"), (True, r"damaged .* image")],
+)
+def test_still_pictures_in_the_boxes_of_a_video_are_none(
+    tmp_path, monkeypatch, kind, is_readable, said
+):
+    monkeypatch.setattr(heif, "is_readable", lambda kind: is_readable)
+    monkeypatch.setattr(images, "_formats", lambda: ("PNG",))
     path = tmp_path / "photo.mp4"
-    path.write_bytes(b"\x00\x00\x00\x20ftypavif" + bytes(40))
-    with pytest.raises(InputError, match="HEIC or AVIF"):
+    path.write_bytes(b"\x00\x00\x00\x20ftyp" + kind.lower().encode() + bytes(40))
+    with pytest.raises(InputError, match=said.format(kind)):
         opened(path)

@@ -87,6 +87,7 @@ THIRD_PARTY = {
     "torch": {"engine", "kernels", "readers", "bench"},
     "triton": {"kernels"},
     "pikepdf": {"outputs"},
+    "pillow_heif": {"documents"},
     "huggingface_hub": {"hub"},
     "transformers": {"bench", "readers"},
     "tokenizers": {"engine"},

@@ -1,9 +1,9 @@
 """Picture files as a PDF stores them: a file's own compressed bytes, else packed anew in bands.
 
 JPEG, PNG and one-strip Group 4 are copied a piece at a time and never decoded. A TIFF of strips is
-decoded some strips at a time; only what exists in full while it is decoded (WebP, GIF, BMP, JPEG
-2000, transparent or interlaced PNG, tiles) is held in full, and `Copying` says so before anything
-is decoded.
+decoded some strips at a time; only what exists in full while it is decoded (WebP, GIF, BMP, AVIF,
+HEIC, JPEG 2000, transparent or interlaced PNG, tiles) is held in full, and `Copying` says so before
+anything is decoded.
 """
 
 import struct
@@ -67,8 +67,8 @@ def copying_of(image: "Image", path: Path) -> Copying:
     each = _WHOLE_BYTES.get(image.mode, 4)
     if image.format == "WEBP" or getattr(image, "n_frames", 1) > 1:
         each = max(each, _SEVERAL_BYTES)
-    if image.format in ("JPEG2000", "BMP"):
-        # Coefficients, or run lengths, as a whole beside the picture.
+    if image.format in ("JPEG2000", "BMP", "AVIF", "HEIF"):
+        # Coefficients, run lengths, or planes, as a whole beside the picture.
         each = max(each, image_modes.decoded_bytes(image) // max(1, image.width * image.height))
     if image.info.get("progressive"):
         each += _PROGRESSIVE_BYTES

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
+from vlmcli.documents.video_checks import boxes_end
+
 _JPEG_START_OF_SCAN = 0xDA
 _JPEG_END = b"\xff\xd9"
 _JPEG_BARE = {0x01, *range(0xD0, 0xD9)}
@@ -23,7 +25,8 @@ def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
 
     Args:
         stream: the file, seekable.
-        kind: `PNG`, `JPEG`, `MPO`, `WEBP`, `GIF`, `TIFF`, `BMP` or `JPEG2000`.
+        kind: `PNG`, `JPEG`, `MPO`, `WEBP`, `GIF`, `TIFF`, `BMP`, `JPEG2000`,
+            `AVIF` or `HEIF`.
         claimed_end: for TIFF, which may keep its parts anywhere: where the last of them ends.
     """
     stream.seek(0, os.SEEK_END)
@@ -41,6 +44,8 @@ def ends_early(stream: BinaryIO, kind: str, claimed_end: int = 0) -> bool:
     if kind == "BMP":
         header = stream.read(6)
         return len(header) < 6 or struct.unpack("<I", header[2:])[0] > size
+    if kind in ("AVIF", "HEIF"):
+        return boxes_end(stream, size) > size
     if kind == "JPEG2000":
         # No code word of the picture's data is beyond FF8F, so that the marker stands at the end.
         return not _contains(stream, _JPEG_END)

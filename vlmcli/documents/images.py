@@ -1,5 +1,5 @@
-"""Image files through Pillow: PNG, JPEG, JPEG 2000, WebP, GIF, TIFF and BMP, each frame a page,
-upright as viewed.
+"""Image files through Pillow: PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, and AVIF and HEIC where
+they can be decoded; each frame a page, upright as viewed.
 
 JPEGs beyond the pixel budget are decoded at a half, a quarter or an eighth. Other formats exist in
 full while they are decoded, so they are refused where that would pass the budget. Gave up: colour
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from vlmcli.documents import embedding, image_bombs, image_checks, image_modes
+from vlmcli.documents import embedding, heif, image_bombs, image_checks, image_modes
 from vlmcli.documents.base import (
     Closing,
     Copying,
@@ -35,7 +35,11 @@ from vlmcli.results import ErrorInfo
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000")
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000")
+"""What every Pillow reads."""
+
+_WALKED = ("TIFF", "HEIF")
+"""Formats whose frames have sizes of their own, and which are turned upright by their decoders."""
 
 _FILTERS = {"JPEG": "DCTDecode", "MPO": "DCTDecode", "JPEG2000": "JPXDecode"}
 """What a PDF calls the same way to keep a picture."""
@@ -61,6 +65,12 @@ def _pillow() -> ModuleType:
     PIL.Image.MAX_IMAGE_PIXELS = None
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     return PIL.Image
+
+
+@lru_cache(maxsize=1)
+def _formats() -> tuple[str, ...]:
+    """Pillow's names of what is opened."""
+    return (*_FORMATS, *heif.register())
 
 
 @contextmanager
@@ -89,7 +99,7 @@ def _pieces(image: embedding.Encoded) -> Iterator[bytes]:
 
 
 def open_image(source: Source, *, strict: bool) -> "ImageDocument":
-    """Open a file that begins like one of `FORMATS`.
+    """Open a file that begins like a picture.
 
     Raises:
         InputError: not such an image inside, or damaged (with `strict`, also if only cut short).
@@ -97,7 +107,7 @@ def open_image(source: Source, *, strict: bool) -> "ImageDocument":
     image: Image | None = None
     try:
         with _quiet():
-            image = _pillow().open(source.path, formats=FORMATS)
+            image = _pillow().open(source.path, formats=_formats())
             frames, cause = _measure(image, source.path)
     except PILLOW_ERRORS as error:
         if image is not None:
@@ -176,7 +186,7 @@ def _measure(image: "Image", path: Path) -> tuple[list[_Frame], str]:
     Raises:
         One of `PILLOW_ERRORS`: not even the first frame can be measured.
     """
-    if image.format != "TIFF":
+    if image.format not in _WALKED:
         count = 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
         frame = _Frame(
             width=image.width,
@@ -236,7 +246,7 @@ def _orientation(image: "Image") -> int:
 
 
 class ImageDocument(Closing):
-    """An open image file; implements `Document`. Pillow turns TIFFs upright by itself."""
+    """An open image file; implements `Document`."""
 
     def __init__(self, source: Source, image: "Image", frames: list[_Frame]) -> None:
         self.source = source
@@ -341,7 +351,7 @@ class ImageDocument(Closing):
             _read_not_mapped(self._image)
             yield self._image
         else:
-            with _pillow().open(self.source.path, formats=FORMATS) as image:
+            with _pillow().open(self.source.path, formats=_formats()) as image:
                 _read_not_mapped(image)
                 yield image
 

@@ -2,8 +2,8 @@
 
 `iter_sources` walks the inputs lazily and raises for nothing that one input did wrong: a missing or
 broken file is a `Source` like any other, and `open_document` says what ails it, so that the rest of
-the job goes on. Refuses everything but PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, and videos
-in MP4, QuickTime, Matroska, WebM and AVI.
+the job goes on. Refuses everything but PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, AVIF, HEIC,
+and videos in MP4, QuickTime, Matroska, WebM and AVI.
 """
 
 import re
@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
+from vlmcli.documents import heif
 from vlmcli.documents.base import (
     Document,
     PageHandle,
@@ -53,7 +54,10 @@ _SUFFIXES = {
     *(".bmp", ".jp2", ".j2k", ".jpx"),
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"),
 }
-_READS = "vlmcli reads PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, MP4, MKV, WebM and AVI"
+_READS = (
+    "vlmcli reads PDF, PNG, JPEG, JPEG 2000, WebP, GIF, TIFF, BMP, AVIF, HEIC, "
+    "MP4, MKV, WebM and AVI"
+)
 _JPEG_2000 = (b"\x00\x00\x00\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
 """As a file with boxes, and bare."""
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
@@ -69,6 +73,8 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "a gzip archive"),
 )
 
+
+_ARTICLES = {"AVIF": "an AVIF", "HEIC": "a HEIC"}
 
 _HTML, _TEXT = _TEXTS = ("it is an HTML page", "it is a text file")
 
@@ -199,8 +205,11 @@ def open_document(
         from vlmcli.documents.video import open_video
 
         return open_video(source, container, strict=strict, frame_interval=frame_interval)
+    still = heif.kind_of_head(head)
     raise InputError(
-        f"{source.name}: not a document: {_describe(head)}", remedy=_READS, code="not-a-document"
+        f"{source.name}: not a document: {_describe(head)}",
+        remedy=_READS if still is None else heif.remedy(still),
+        code="not-a-document",
     )
 
 
@@ -242,7 +251,8 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def _kind(head: bytes) -> Kind | None:
-    if _is_image(head):
+    still = heif.kind_of_head(head)
+    if _is_image(head) or (still is not None and heif.is_readable(still)):
         return "image"
     if video_kind(head) is not None:
         return "video"
@@ -277,8 +287,8 @@ def _describe(head: bytes) -> str:
     for magic, words in _OTHERS:
         if head.startswith(magic):
             return f"it is {words}"
-    if head[4:8] == b"ftyp":
-        return "it is a HEIC or AVIF image"
+    if (still := heif.kind_of_head(head)) is not None:
+        return f"it is {_ARTICLES[still]} image, and nothing is installed that decodes these"
     if re.match(rb"\s*(<!doctype html|<html|<head|<body)", head, re.IGNORECASE):
         return _HTML
     return _TEXT if _is_text(head) else "its content is of no known kind"
@@ -305,6 +315,8 @@ class _LeftOut:
         what = _describe(head)
         if head and what not in _TEXTS:
             self.count += 1
+            still = heif.kind_of_head(head)
+            what = what if still is None else f"{what}: {heif.remedy(still)}"
             self._first = self._first or f"{name_of(path)} ({what})"
 
     def __str__(self) -> str:
@@ -318,9 +330,9 @@ class _LeftOut:
 
 def _walk(folder: Path, left_out: _LeftOut) -> Iterator[Source]:
     """Documents below `folder`; the folder itself where there are none or it cannot be listed."""
-    found = False
+    found, known = False, _SUFFIXES | heif.suffixes()
     for path in _files(folder):
-        if path.is_dir() or path.suffix.lower() in _SUFFIXES or _is_document(path, left_out):
+        if path.is_dir() or path.suffix.lower() in known or _is_document(path, left_out):
             found = True
             yield Source(path=path, name=name_of(path))
     if not found:

@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from vlmcli.documents.heif import kind_of_head
+
 VideoKind = Literal["mp4", "matroska", "avi"]
 
 _EBML = b"\x1a\x45\xdf\xa3"
 _SEGMENT = b"\x18\x53\x80\x67"
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
-_STILL_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"avif", b"avis")
-"""Brands of HEIF (ISO/IEC 23008-12) and AVIF: pictures in the same boxes."""
 _MOST_BOXES = 10_000
 
 
@@ -24,7 +24,7 @@ def video_kind(head: bytes) -> VideoKind | None:
         return "avi"
     if head.startswith(_EBML):
         return "matroska"
-    if head[4:8] in _MP4_BOXES and head[8:12] not in _STILL_BRANDS:
+    if head[4:8] in _MP4_BOXES and kind_of_head(head) is None:
         return "mp4"
     return None
 
@@ -35,15 +35,20 @@ def ends_early(path: Path, kind: VideoKind) -> bool:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         if kind == "mp4":
-            return _mp4_end(stream, size) > size
+            return boxes_end(stream, size) > size
         if kind == "avi":
             # Larger AVI files go on in further RIFF chunks: the first one's length is a least one.
             return 8 + int.from_bytes(stream.read(8)[4:], "little") > size
         return _matroska_end(stream) > size
 
 
-def _mp4_end(stream: BinaryIO, size: int) -> int:
-    """Where the last box at the top says that it ends (ISO/IEC 14496-12, 4.2)."""
+def boxes_end(stream: BinaryIO, size: int) -> int:
+    """Where the last box at the top says that it ends (ISO/IEC 14496-12, 4.2).
+
+    Args:
+        stream: the file, seekable.
+        size: of the file, in bytes.
+    """
     end = 0
     for _ in range(_MOST_BOXES):
         stream.seek(end)

@@ -11,6 +11,9 @@ from vlmcli.documents.source import PageHandle, Source
 from vlmcli.errors import InputError, PageError
 from vlmcli.workers import DrawnPage, Failure, OpenedDocument, Outcome
 
+_MOST_BYTES = 12
+"""A pixel, decoded: what WebP takes."""
+
 Listener = Callable[[Progress], None]
 """Is told in the backend's thread what is added to an answer; must not block."""
 
@@ -52,8 +55,10 @@ class Work:
         """
         stored = opened.pages[0].largest_image if opened.pages else None
         # The server's memory is planned for pictures that take no more than their pixels; one in
-        # JPEG 2000 takes several times that while it is decoded.
-        is_costly = stored is not None and stored.filter == "JPXDecode"
+        # JPEG 2000, AVIF or HEIC takes several times that while it is decoded.
+        is_costly = stored is not None and (
+            stored.filter == "JPXDecode" or stored.components > _MOST_BYTES
+        )
         if len(opened.pages) != 1 or opened.pages[0].unit != "px" or is_costly:
             raise InputError(
                 f"picture {index + 1} must be one PNG, JPEG, WebP, GIF, TIFF or BMP picture",
