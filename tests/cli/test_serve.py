@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     page = Image.open(folder / "word.png").convert("L")
     page.save(folder / "two.tif", save_all=True, append_images=[page], compression="tiff_lzw")
     page.save(folder / "word.jp2")
+    page.save(folder / "word.avif")
     (folder / "broken.png").write_bytes((folder / "scan.png").read_bytes()[:400])
     shutil.copy(ROOT / "samples" / "blank-middle.pdf", folder / "some.pdf")
     (folder / "root").mkdir()
@@ -114,6 +115,7 @@ def test_an_answer_is_cut_at_its_limit(server, folder, local):
         ("two.tif", "not-a-picture"),
         ("some.pdf", "not-a-picture"),
         ("word.jp2", "not-a-picture"),
+        ("word.avif", "not-a-picture"),
     ],
 )
 def test_pictures_that_are_refused_cost_themselves_alone(server, folder, local, name, code):

@@ -176,3 +176,4 @@ def test_what_decoding_takes_is_planned_before(tmp_path, kind, mode, least):
         size = handle.pixel_size(72, 25_000_000)
         assert handle.drawing_bytes(size, grey=True) >= least * SHEET.size
         assert handle.writing_bytes(25_000_000) >= least * SHEET.size
+        assert handle.drawing_bytes(size, grey=False) >= max(10, least) * SHEET.size

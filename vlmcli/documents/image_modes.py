@@ -45,9 +45,10 @@ _MOST_BYTES = 8
 _WEBP_BYTES = 12
 """libwebp keeps two canvases of four bytes a pixel beside the frame that it hands over."""
 
-_HEIF_BYTES = {"L": 6, "AVIF": 16, "HEIF": 16}
+_HEIF_FORMATS = ("AVIF", "HEIF")
+_HEIF_BYTES = 16
 """Planes of up to 12 bits, what is made of them, and its copy in Pillow. Measured with libavif 1.4
-and libheif 1.23: grey 3; in colour 7 to 11, with planes of full size in 10 bits 15."""
+and libheif 1.23: grey 3 to 10, colour 7 to 13, and 15 with planes of full size in 10 bits."""
 
 _WAVELET_BYTES = 5
 _JPEG_2000_BYTES = {"L": 2, "I;16": 2, "RGB": 5}
@@ -60,8 +61,8 @@ def decoded_bytes(image: "Image") -> int:
     """Bytes that decoding and flattening `image` takes, an upper bound, before it is decoded."""
     if image.format == "JPEG2000":
         each = held_bytes(image) * _WAVELET_BYTES
-    elif image.format in _HEIF_BYTES:
-        each = held_bytes(image)
+    elif image.format in _HEIF_FORMATS:
+        each = _HEIF_BYTES
     elif image.format == "BMP":
         each = _MOST_BYTES  # Pillow unpacks run lengths into a text of their own.
     else:
@@ -76,8 +77,8 @@ def held_bytes(image: "Image") -> int:
     """
     if image.format == "JPEG2000":
         return _JPEG_2000_BYTES.get(image.mode, _MOST_JPEG_2000_BYTES)
-    if image.format in _HEIF_BYTES:
-        return _HEIF_BYTES["L" if image.mode == "L" else image.format]
+    if image.format in _HEIF_FORMATS:
+        return _HEIF_BYTES
     if image.format in ("BMP", "WEBP"):
         return _WEBP_BYTES if image.format == "WEBP" else 4
     # A picture of one bit is decoded to a byte a pixel, and then copied.
