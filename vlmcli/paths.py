@@ -6,7 +6,24 @@ any file's and for those in folders that this user may not enter. Opens nothing.
 
 import os
 import stat
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where this user's cache is: VLMCLI_CACHE_DIR, else XDG_CACHE_HOME/vlmcli, else
+    ~/.cache/vlmcli.
+
+    A process without a home directory (some containers and services) uses the temporary directory.
+    """
+    if environ.get("VLMCLI_CACHE_DIR"):
+        return Path(environ["VLMCLI_CACHE_DIR"])
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "vlmcli"
+    if environ.get("HOME"):
+        return Path(environ["HOME"]) / ".cache" / "vlmcli"
+    return Path(tempfile.gettempdir()) / f"vlmcli-{os.getuid()}"
 
 
 def name_of(path: Path | str) -> str:

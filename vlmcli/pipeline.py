@@ -5,7 +5,6 @@ read, the journal is open before the first page, results are published last. The
 """
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,8 +16,9 @@ from vlmcli.checkpoint import BUILT_IN, Checkpoint, LineSpec, ReadingModel, find
 from vlmcli.cluster import open_cluster
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_ranges
-from vlmcli.documents.source import RenderSpec, Source, iter_sources, kind_of
-from vlmcli.errors import ExitCode, InputError, OutputError, ReaderGoneError, UsageError
+from vlmcli.documents.source import RenderSpec, iter_sources
+from vlmcli.errors import ExitCode, InputError
+from vlmcli.finished import FinishedJob
 from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
@@ -29,9 +29,9 @@ from vlmcli.memory.settings import Budgets
 from vlmcli.memory.spread import Spread
 from vlmcli.meter import Meter
 from vlmcli.options import OcrOptions, TextLayerMode, draft_reader, parse_quantisations
-from vlmcli.outputs.single import check_single, may_lose, refuse_stdout, write_single
+from vlmcli.output_checks import check_stats, require_outputs, write_stats
 from vlmcli.outputs.sink import RecordSink
-from vlmcli.outputs.targets import OutputPlan, is_stream, plan_outputs
+from vlmcli.outputs.targets import OutputPlan, is_stream, resolve_outputs
 from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.remote import load_remote, num_pages_at_once
@@ -102,113 +102,60 @@ def run_ocr(
         listing = Listing(found)
         if listing.is_exhausted:
             raise InputError("no documents there", remedy="name PDFs, images or folders with some")
+
+        def run_into(outputs: Sink, journal: Journal | None) -> JobSummary:
+            run = _run(options, listing, outputs, journal, model, make_reader, reporter)
+            return _summary(*run, started)
+
         if sink is not None:
-            _check_stats(options, listing, None)
-            run = _run(options, listing, sink, None, model, make_reader, reporter)
+            check_stats(options, listing, None)
+            summary = run_into(sink, None)
         else:
             assert stdout is not None, "results go to a sink, or to outputs of which one is stdout"
-            # Files are checked before any work, which takes the names of all documents.
-            first = listing.peek(2 if is_stream(options) else None)
-            if "pdf" in options.formats:
-                _refuse_videos(first)
-            if options.pdfa:
-                _require_archivable(first, reporter)
-            named = [(source.name, source.path) for source in first]
-            plan = plan_outputs(options, named)
-            _check_stats(options, listing, plan)
-            with _journal(plan, options, named, model) as journal:
-                outputs = RecordSink(plan, stdout)
-                run = _run(options, listing, outputs, journal, model, make_reader, reporter)
-        tally, stats = run
-    summary = _summary(tally, time.monotonic() - started, stats)
+            summary = _run_into_files(options, listing, stdout, model, run_into, reporter)
     if options.stats is not None:
-        _write_stats(Path(options.stats), summary)
+        write_stats(Path(options.stats), summary)
     return summary
 
 
-def _check_stats(options: OcrOptions, listing: Listing, plan: OutputPlan | None) -> None:
-    """Refuse a file for the figures that cannot be written, or that would replace what is needed.
-
-    Raises:
-        UsageError: it is stdout.
-        OutputError: see `check_single`.
-    """
-    if options.stats is None:
-        return
-    path = Path(options.stats)
-    refuse_stdout(options.stats, "--stats")
-
-    def inputs() -> Iterator[Path]:
-        # Takes the names of all documents, which a job that writes to a stream has not asked for.
-        yield from (source.path for source in listing.peek(None))
-
-    check_single(
-        path,
-        "--stats",
-        inputs=inputs() if may_lose(path) else (),
-        outputs=plan.all_files() if plan else (),
-        new_folders=[plan.path] if plan and plan.path and plan.kind == "directory" else (),
-        overwrite=options.overwrite or options.resume,
-    )
-
-
-def _refuse_videos(sources: list[Source]) -> None:
-    """Refuse to make a PDF of a video: it would hold every frame, and grow in memory.
-
-    Raises:
-        UsageError: one of the documents is a video.
-    """
-    for source in sources:
-        with contextlib.suppress(OSError, ValueError):
-            if kind_of(source.path) == "video":
-                raise UsageError(
-                    f"{source.name} is a video, which has no PDF form",
-                    remedy="choose another format with -f",
-                )
-
-
-def _require_archivable(sources: list[Source], reporter: Reporter) -> None:
-    """Refuse to make PDF/A of a PDF that cannot become that, before pages are read in vain.
-
-    Raises:
-        OutputError: one of the documents cannot; notes name the others.
-        MissingExtraError: what checks that is not installed.
-    """
-    from vlmcli.outputs.archival import require_archivable, require_extra
-
-    require_extra()
-    refused: list[OutputError] = []
-    for source in sources:
-        with contextlib.suppress(OSError, ValueError):
-            if kind_of(source.path) != "pdf":
-                continue
-        try:
-            for sentence in require_archivable(source):
-                reporter.warning(f"{source.name}: {sentence}")
-        except OutputError as error:
-            refused.append(error)
-    if refused:
-        first, *others = refused
-        for other in others:
-            first.add_note(f"vlmcli: {other.message}")
-        raise first
+def _run_into_files(
+    options: OcrOptions,
+    listing: Listing,
+    stdout: BinaryIO,
+    model: ReadingModel | None,
+    run_into: Callable[[Sink, Journal | None], JobSummary],
+    reporter: Reporter,
+) -> JobSummary:
+    """Do the job with the outputs that its options name, unless it is to go on and is over."""
+    # Files are checked before any work, which takes the names of all documents.
+    first = listing.peek(2 if is_stream(options) else None)
+    named = [(source.name, source.path) for source in first]
+    plan = resolve_outputs(options, named)
+    if plan.kind == "stream":
+        require_outputs(options, listing, first, plan, reporter)
+        return run_into(RecordSink(plan, stdout), None)
+    mark = job_fingerprint(options, named, model=model.identity if model else None)
+    finished = FinishedJob(plan, mark)
+    if options.resume and not options.overwrite and (summary := finished.find()) is not None:
+        check_stats(options, listing, plan)
+        return summary
+    require_outputs(options, listing, first, plan, reporter)
+    with _journal(plan, options, mark) as journal:
+        summary = run_into(RecordSink(plan, stdout), journal)
+        # While the journal is there: a job is never without both.
+        finished.leave(summary)
+    return summary
 
 
 @contextlib.contextmanager
 def _journal(
-    plan: OutputPlan,
-    options: OcrOptions,
-    named: list[tuple[str, Path]],
-    model: ReadingModel | None,
-) -> Iterator[Journal | None]:
+    plan: OutputPlan, options: OcrOptions, fingerprint: dict[str, str]
+) -> Iterator[Journal]:
     """The job's journal, removed when the job is done and kept when it is not."""
-    if plan.journal_path is None:
-        yield None
-        return
-    identity = model.identity if model else None
+    assert plan.journal_path is not None
     journal = Journal.open(
         plan.journal_path,
-        fingerprint=job_fingerprint(options, named, model=identity),
+        fingerprint=fingerprint,
         resume=options.resume,
         overwrite=options.overwrite,
     )
@@ -337,7 +284,8 @@ def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -
     return load_reader(checkpoint, options, budgets)
 
 
-def _summary(tally: Tally, seconds: float, figures: dict[str, float]) -> JobSummary:
+def _summary(tally: Tally, figures: dict[str, float], started: float) -> JobSummary:
+    """What became of a job that began at `started`, on the monotonic clock."""
     errors, num_documents = tally.document_errors, tally.num_documents
     exit_code = ExitCode.PARTIAL if tally.num_failed else ExitCode.OK
     if errors and len(errors) == num_documents:
@@ -348,28 +296,9 @@ def _summary(tally: Tally, seconds: float, figures: dict[str, float]) -> JobSumm
         blank=tally.num_blank,
         resumed=tally.num_resumed,
         documents=num_documents,
-        seconds=seconds,
+        seconds=time.monotonic() - started,
         exit_code=exit_code,
         statuses=dict(tally.statuses),
         sources=dict(tally.sources),
         figures=figures,
     )
-
-
-def _write_stats(path: Path, summary: JobSummary) -> None:
-    data = {
-        "pages": summary.pages,
-        "failed": summary.failed,
-        "blank": summary.blank,
-        "resumed": summary.resumed,
-        "documents": summary.documents,
-        "status": summary.statuses,
-        "source": summary.sources,
-        "seconds": round(summary.seconds, 3),
-        "pages_per_minute": round(summary.pages_per_minute, 2),
-        "bottleneck": summary.bottleneck,
-        **summary.figures,
-    }
-    # Who reads the figures from a pipe may stop; the job's own exit code counts.
-    with contextlib.suppress(ReaderGoneError):
-        write_single(path, "--stats", (json.dumps(data, indent=1) + "\n").encode())

@@ -40,10 +40,11 @@ class Reporter(Protocol):
     def warning(self, text: str) -> None:
         """Something that the user should know and that does not stop the job."""
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: str, *, is_news: bool = False) -> None:
         """The job is over; `summary` is for people: a line, and details on lines of their own.
 
-        Empty if the job was broken off.
+        Empty if the job was broken off. With `is_news` it is to be said even where nobody asked
+        for a summary.
         """
 
 
@@ -65,7 +66,7 @@ class NullReporter:
     def warning(self, text: str) -> None:
         """Ignored."""
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: str, *, is_news: bool = False) -> None:
         """Ignored."""
 
 
@@ -104,6 +105,8 @@ class JobSummary:
     seconds: float = 0.0
     """Wall-clock seconds of the whole job."""
     exit_code: ExitCode = ExitCode.OK
+    was_finished: bool = False
+    """Whether the job was over before this run, which did nothing."""
     statuses: Mapping[str, int] = field(default_factory=dict)
     """Pages by status."""
     sources: Mapping[str, int] = field(default_factory=dict)
@@ -161,6 +164,8 @@ class JobSummary:
 
     def line(self) -> str:
         """The closing line for people."""
+        if self.was_finished:
+            return self._nothing_to_do()
         head = f"{self.pages} page{'' if self.pages == 1 else 's'}"
         if self.documents > 1:
             head += f" of {self.documents} documents"
@@ -171,6 +176,11 @@ class JobSummary:
         )
         parts = [head, *(f"{count} {name}" for count, name in counts if count)]
         return f"{', '.join(parts)} in {self.seconds:.1f} s"
+
+    def _nothing_to_do(self) -> str:
+        what = f"{self.pages} page{'' if self.pages == 1 else 's'}"
+        again = f", {self.failed} FAILED: add --overwrite to read again" if self.failed else ""
+        return f"nothing to do, the job is finished: {what}{again}"
 
 
 def _zeros(*names: str) -> Counter[str]:

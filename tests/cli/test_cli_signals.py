@@ -115,10 +115,14 @@ def test_resuming_needs_the_same_job(cli):
     assert cli(*ARGS, "--overwrite", fake={}).returncode == ExitCode.OK
 
 
-def test_a_complete_job_is_not_resumed(cli):
-    assert cli(*ARGS, "--resume", fake={}).returncode == ExitCode.OK
-    again = cli(*ARGS, "--resume", fake={})
-    assert again.returncode == ExitCode.OUTPUT
-    assert b"output exists" in again.stderr
+def test_of_a_complete_job_nothing_is_read_again(cli):
+    env = {"VLMCLI_CACHE_DIR": str(cli.folder / "store")}
+    assert cli(*ARGS, "--resume", fake={}, env=env).returncode == ExitCode.OK
+    again = cli(*ARGS, "--resume", fake={"log": "computed"}, env=env)
+    assert again.returncode == ExitCode.OK
+    assert not (cli.folder / "computed").exists()
+    refused = cli(*ARGS, fake={}, env=env)
+    assert refused.returncode == ExitCode.OUTPUT
+    assert b"output exists" in refused.stderr
     assert cli(*ARGS, "--resume", "--overwrite", fake={}).returncode == ExitCode.OK
     assert len(lines(cli.folder)) == 6

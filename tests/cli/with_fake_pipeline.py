@@ -24,8 +24,10 @@ from pathlib import Path
 
 from vlmcli import errors
 from vlmcli.cli import signals
+from vlmcli.finished import FinishedJob
 from vlmcli.journal import Journal, job_fingerprint
-from vlmcli.outputs import RecordSink, plan_outputs
+from vlmcli.outputs import RecordSink
+from vlmcli.outputs.targets import check_outputs, resolve_outputs
 from vlmcli.report import JobSummary
 from vlmcli.results import ErrorInfo, PageRecord, Seconds
 
@@ -87,10 +89,15 @@ def run_ocr(options, *, stdout, reporter) -> JobSummary:
     num_pages = FAKE.get("pages", 3)
     sources = [(name, Path(name)) for name in options.inputs]
     total, done, failed, resumed = num_pages * len(sources), 0, 0, 0
-    plan = plan_outputs(options, sources)
+    plan = resolve_outputs(options, sources)
     journal = None
     if plan.journal_path is not None:
         mark = job_fingerprint(options, sources, model="fake@1")
+        finished = FinishedJob(plan, mark)
+        if options.resume and not options.overwrite and (summary := finished.find()):
+            return summary
+    check_outputs(plan, sources)
+    if plan.journal_path is not None:
         journal = Journal.open(
             plan.journal_path,
             fingerprint=mark,
@@ -123,10 +130,8 @@ def run_ocr(options, *, stdout, reporter) -> JobSummary:
         if journal is not None:
             journal.close()
         raise
-    if journal is not None:
-        journal.remove()
     code = errors.ExitCode.PARTIAL if failed else errors.ExitCode.OK
-    return JobSummary(
+    summary = JobSummary(
         pages=done,
         failed=failed,
         resumed=resumed,
@@ -134,6 +139,10 @@ def run_ocr(options, *, stdout, reporter) -> JobSummary:
         seconds=1.0,
         exit_code=code,
     )
+    if journal is not None:
+        finished.leave(summary)
+        journal.remove()
+    return summary
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ MEMBERS = dict.fromkeys(
     (
         *("pipeline", "job", "assemble", "ordering", "openings", "admission", "ledger", "listing"),
         *("intake", "meter", "repeats", "workers", "page_worker", "transfer", "fitness"),
+        *("finished", "output_checks"),
     ),
     "pipeline",
 ) | {"rapidocr": "checkpoint", "joining": "reading"}

@@ -129,18 +129,19 @@ def run(options: OcrOptions) -> None:
     stdout = take_stdout(is_needed=options.output in STDOUT_NAMES)
     set_up_logging(options.verbose, quiet=options.quiet)
     reporter = make_reporter(options)
-    closing = ""
+    closing, is_news = "", False
     try:
         from vlmcli.pipeline import run_ocr
 
         summary = run_ocr(options, stdout=stdout, reporter=reporter)
         closing = "\n".join([summary.line(), *summary.details()])
+        is_news = summary.was_finished
     except KeyboardInterrupt as error:
         if options.output not in STDOUT_NAMES:
             error.add_note("run the same command with --resume to go on")
         raise
     finally:
-        reporter.finish(closing)
+        reporter.finish(closing, is_news=is_news)
     raise typer.Exit(summary.exit_code)
 
 

@@ -66,9 +66,9 @@ class PlainReporter(NullReporter):
         if not self._quiet:
             say(f"vlmcli: warning: {text}")
 
-    def finish(self, summary: str) -> None:
-        """Its lines, for `-v`."""
-        if self._summary and not self._quiet:
+    def finish(self, summary: str, *, is_news: bool = False) -> None:
+        """Its lines, for `-v` and where they are news."""
+        if (self._summary or is_news) and not self._quiet:
             _say_lines(summary)
 
 
@@ -113,7 +113,7 @@ class JsonReporter:
         """Event `warning`."""
         self._event("warning", message=text)
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: str, *, is_news: bool = False) -> None:
         """Event `finish`."""
         message, *details = summary.split("\n")
         self._event("finish", message=message, details=details)
@@ -163,7 +163,7 @@ class RichReporter:
         """A line that stays."""
         self._print(f"vlmcli: warning: {text}")
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: str, *, is_news: bool = False) -> None:
         """Stop drawing and leave the summary."""
         if self._progress is not None:
             self._progress.stop()

@@ -34,7 +34,7 @@ JOURNAL_SUFFIX = ".vlmcli-journal"
 
 _LAST_LEVEL = 2
 STDOUT_NAMES = (None, "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-_WHOLE = "nothing is left to resume if a job of ours wrote it; add --overwrite to read again"
+_WHOLE = "it is not what a finished job of the same kind left; add --overwrite to read again"
 _START_AGAIN = "add --overwrite to replace it, or choose another place with -o"
 
 Kind = Literal["stream", "file", "directory"]
@@ -42,7 +42,8 @@ Kind = Literal["stream", "file", "directory"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputPlan:
-    """Where the records of a job go. Made by `plan_outputs`, which has checked that they can."""
+    """Where the records of a job go. Made by `plan_outputs`, which has checked that they can, or by
+    `resolve_outputs`, which has not."""
 
     kind: Kind
     """A stream (stdout, pipe, device) cannot be resumed; a file takes all documents, a directory
@@ -98,7 +99,14 @@ def is_stream(options: OcrOptions) -> bool:
 
 
 def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> OutputPlan:
-    """Resolve and check the outputs of a job.
+    """Resolve and check the outputs of a job: see `resolve_outputs` and `check_outputs`."""
+    plan = resolve_outputs(options, sources)
+    check_outputs(plan, sources)
+    return plan
+
+
+def resolve_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> OutputPlan:
+    """The outputs of a job, whatever is there already.
 
     Args:
         options: `inputs`, `output`, `formats`, `resume` and `overwrite` are looked at.
@@ -107,7 +115,7 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
 
     Raises:
         UsageError: the options contradict each other.
-        OutputError: an output exists, cannot be written, or is also an input.
+        OutputError: no file can have the name, or the system does not let us look.
     """
     formats = tuple(dict.fromkeys(options.formats))
     kind, path = _kind_of(options)
@@ -118,7 +126,7 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
     if kind == "stream":
         return _stream_plan(options, formats, path, sources)
     assert path is not None
-    plan = OutputPlan(
+    return OutputPlan(
         kind=kind,
         formats=formats,
         path=path,
@@ -132,8 +140,6 @@ def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> Ou
         pdfa=options.pdfa,
         max_pixels=options.max_pixels,
     )
-    _check(plan, sources)
-    return plan
 
 
 def assign_stems(
@@ -264,7 +270,14 @@ def _journal_path(kind: Kind, path: Path | None) -> Path:
     )
 
 
-def _check(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None:
+def check_outputs(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None:
+    """Refuse outputs that would lose something, or cannot be; those of a stream are never refused.
+
+    Raises:
+        OutputError: an output exists, cannot be written, or is also an input.
+    """
+    if plan.kind == "stream":
+        return
     outputs = list(plan.files.values())
     for name in plan.stems:
         outputs += plan.files_of(name).values()

@@ -10,10 +10,11 @@ import fcntl
 import os
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
+
+from vlmcli.paths import cache_directory
 
 Warn = Callable[[str], None]
 Fault = Literal["busy", "full", "damaged", "unusable"]
@@ -42,17 +43,8 @@ _PRAGMAS = (
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where results are: VLMCLI_CACHE_DIR, else XDG_CACHE_HOME/vlmcli, else ~/.cache/vlmcli.
-
-    A process without a home directory (some containers and services) uses the temporary directory.
-    """
-    if environ.get("VLMCLI_CACHE_DIR"):
-        return Path(environ["VLMCLI_CACHE_DIR"]) / "results"
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"]) / "vlmcli" / "results"
-    if environ.get("HOME"):
-        return Path(environ["HOME"]) / ".cache" / "vlmcli" / "results"
-    return Path(tempfile.gettempdir()) / f"vlmcli-{os.getuid()}" / "results"
+    """Where results are: in the cache's folder."""
+    return cache_directory(environ) / "results"
 
 
 class Database:
