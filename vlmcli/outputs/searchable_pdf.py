@@ -3,9 +3,9 @@
 A PDF keeps its bytes: the text is appended as an update, so that pictures, bookmarks, links,
 attachments and what a signature covers stay as they are. Pictures become a PDF first, with pages of
 their own size. Pages that were answered from their own text layer, blank and failed pages get
-nothing, nor do words that a page says itself, beside a picture or in a form. Where only
-a reader of whole pages was at work, lines are spread over the page's height. As PDF/A the file is
-written anew, its pages are not.
+nothing, nor do words that a page says itself, beside a picture or in a form. Where a page was read,
+an earlier, invisible reading of it goes. Where only a reader of whole pages was at work, lines are
+spread over the page's height. As PDF/A the file is written anew, its pages are not.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from vlmcli.options import DEFAULT_MAX_PIXELS
 from vlmcli.outputs.archival import write_archival
 from vlmcli.outputs.files import OutputFile
 from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
+from vlmcli.outputs.old_reading import OldReading, add_resource, shown
 from vlmcli.outputs.pdf_pages import write_pictures
 from vlmcli.outputs.unsaid import unsaid
 from vlmcli.outputs.words import lines_of
@@ -62,6 +63,7 @@ class SearchablePdfWriter:
         self._pdf: Any = None
         self._has_words = True
         self._font: GlyphlessFont | None = None
+        self._old_reading: OldReading | None = None
 
     def write(self, record: PageRecord) -> None:
         """Put the text of the next page behind it."""
@@ -143,17 +145,41 @@ class SearchablePdfWriter:
         if not lines or record.page > self._pdf.page_count:
             return
         page = self._pdf[record.page - 1]
-        if self._has_words and not (lines := _unsaid(page, record, lines)):
+        if self._has_words:
+            lines = _unsaid(page, record, lines)
+            page = self._without_old_reading(page)
+        if not lines:
             return
         self._font = self._font or GlyphlessFont(self._pdf)
-        _add_resource(self._pdf, page.xref, self._font.xref)
-        stream = _content(page, record, lines, self._font)
-        xref = self._pdf.get_new_xref()
-        self._pdf.update_object(xref, "<<>>")
-        self._pdf.update_stream(xref, stream, new=True, compress=True)
+        _own_resources(self._pdf, page.xref)
+        add_resource(self._pdf, (page.xref, "Resources"), "Font", _FONT, self._font.xref)
+        xref = self._add_stream(_content(page, record, lines, self._font))
         # Before the page's own content: nothing that it does to the graphics state matters there.
-        own = " ".join(f"{one} 0 R" for one in page.get_contents())
-        self._pdf.xref_set_key(page.xref, "Contents", f"[{xref} 0 R {own}]")
+        self._set_contents(page, [xref, *page.get_contents()])
+
+    def _without_old_reading(self, page: Any) -> Any:
+        """The page less its invisible text, unless it would then show anything else than before."""
+        _own_resources(self._pdf, page.xref)
+        self._old_reading = self._old_reading or OldReading(self._pdf)
+        content = self._old_reading.content_without(page)
+        if content is None:
+            return page
+        before, contents = shown(page), page.get_contents()
+        self._set_contents(page, [self._add_stream(content)])
+        page = self._pdf.reload_page(page)
+        if shown(page) != before:
+            self._set_contents(page, contents)
+        return page
+
+    def _add_stream(self, content: bytes) -> int:
+        xref = int(self._pdf.get_new_xref())
+        self._pdf.update_object(xref, "<<>>")
+        self._pdf.update_stream(xref, content, new=True, compress=True)
+        return xref
+
+    def _set_contents(self, page: Any, contents: list[int]) -> None:
+        listed = " ".join(f"{one} 0 R" for one in contents)
+        self._pdf.xref_set_key(page.xref, "Contents", f"[{listed}]")
 
 
 def _unsaid(page: Any, record: PageRecord, lines: list[Line]) -> list[Line]:
@@ -204,20 +230,10 @@ def _to_user_space(page: Any) -> Any:
     return pymupdf.Matrix(unit, unit) * pymupdf.Matrix(*turned)
 
 
-def _add_resource(pdf: Any, page: int, font: int) -> None:
-    """Name the font in the page's resources, which may be inherited, shared or indirect."""
-    holder, path = page, "Resources"
-    kind, value = pdf.xref_get_key(page, "Resources")
-    if kind == "null":
-        kind, value = _inherited(pdf, page)
-        pdf.xref_set_key(page, "Resources", value)
-    if kind == "xref":
-        holder, path = int(value.split()[0]), ""
-    fonts = f"{path}/Font".lstrip("/")
-    kind, value = pdf.xref_get_key(holder, fonts)
-    if kind == "xref":
-        holder, fonts = int(value.split()[0]), ""
-    pdf.xref_set_key(holder, f"{fonts}/{_FONT}".lstrip("/"), f"{font} 0 R")
+def _own_resources(pdf: Any, page: int) -> None:
+    """Have the page's resources, which may be inherited, named by the page itself."""
+    if pdf.xref_get_key(page, "Resources")[0] == "null":
+        pdf.xref_set_key(page, "Resources", _inherited(pdf, page)[1])
 
 
 def _inherited(pdf: Any, page: int) -> tuple[str, str]:
