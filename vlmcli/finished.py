@@ -67,6 +67,7 @@ class FinishedJob:
             "pages": summary.pages,
             "failed": summary.failed,
             "blank": summary.blank,
+            "no_text_layer": summary.no_text_layer,
             "documents": summary.documents,
         }
         mark = encode(json.dumps(data))
@@ -94,6 +95,7 @@ class FinishedJob:
                 pages=mark["pages"],
                 failed=mark["failed"],
                 blank=mark["blank"],
+                no_text_layer=mark["no_text_layer"],
                 resumed=mark["pages"],
                 documents=mark["documents"],
                 exit_code=ExitCode(mark["exit_code"]),

@@ -118,6 +118,7 @@ def write_stats(path: Path, summary: JobSummary) -> None:
         "pages": summary.pages,
         "failed": summary.failed,
         "blank": summary.blank,
+        "no_text_layer": summary.no_text_layer,
         "resumed": summary.resumed,
         "documents": summary.documents,
         "status": summary.statuses,

@@ -36,7 +36,7 @@ from vlmcli.reading import Reader
 from vlmcli.recipe import job_recipe
 from vlmcli.remote import load_remote, num_pages_at_once
 from vlmcli.remote.server import Server, find_server
-from vlmcli.report import JobSummary, Reporter, Tally
+from vlmcli.report import JobSummary, Reporter, Tally, no_text_layer_note
 from vlmcli.results import PageRecord
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ def run_ocr(
 
         def run_into(outputs: Sink, journal: Journal | None) -> JobSummary:
             run = _run(options, listing, outputs, journal, model, make_reader, reporter)
-            return _summary(*run, started)
+            summary = _summary(*run, started)
+            if summary.no_text_layer:
+                reporter.warning(no_text_layer_note(summary.no_text_layer))
+            return summary
 
         if sink is not None:
             check_stats(options, listing, None)
@@ -294,6 +297,7 @@ def _summary(tally: Tally, figures: dict[str, float], started: float) -> JobSumm
         pages=tally.num_pages,
         failed=tally.num_failed,
         blank=tally.num_blank,
+        no_text_layer=tally.num_no_text_layer,
         resumed=tally.num_resumed,
         documents=num_documents,
         seconds=time.monotonic() - started,

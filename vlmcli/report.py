@@ -13,6 +13,9 @@ from vlmcli.errors import ExitCode, VlmcliError
 from vlmcli.options import format_size
 from vlmcli.results import PageRecord, Source, Status
 
+NO_TEXT_LAYER = "no-text-layer"
+"""The suspicion of pages that have no text layer where nobody else is asked."""
+
 Figures = Mapping[str, float]
 """Counters, seconds and bytes of a job, by the names that `--stats` writes."""
 
@@ -99,6 +102,8 @@ class JobSummary:
     pages: int = 0
     failed: int = 0
     blank: int = 0
+    no_text_layer: int = 0
+    """Pages that were to be answered by their text layer and have none; with `only`."""
     resumed: int = 0
     """Pages that came out of the journal of an earlier run."""
     documents: int = 0
@@ -183,6 +188,12 @@ class JobSummary:
         return f"nothing to do, the job is finished: {what}{again}"
 
 
+def no_text_layer_note(count: int) -> str:
+    """What is said once of all pages without a text layer."""
+    have = "page has" if count == 1 else "pages have"
+    return f"{count} {have} no text layer; --text-layer auto has a model read such pages"
+
+
 def _zeros(*names: str) -> Counter[str]:
     return Counter(dict.fromkeys(names, 0))
 
@@ -194,6 +205,7 @@ class Tally:
     num_pages: int = 0
     num_failed: int = 0
     num_blank: int = 0
+    num_no_text_layer: int = 0
     num_resumed: int = 0
     num_documents: int = 0
     statuses: Counter[str] = field(default_factory=lambda: _zeros(*get_args(Status)))
@@ -205,5 +217,6 @@ class Tally:
         self.num_pages += 1
         self.num_failed += record.is_failed
         self.num_blank += record.blank
+        self.num_no_text_layer += NO_TEXT_LAYER in record.suspect
         self.statuses[record.status] += 1
         self.sources[record.source or "none"] += 1
