@@ -91,6 +91,7 @@ def plan(
     password: a.Password = None,
     password_file: a.PasswordFile = None,
     strict: a.Strict = False,
+    text_layer: a.TextLayer = _DEFAULTS.text_layer,
     dpi: a.Dpi = DEFAULT_DPI,
     max_pixels: a.MaxPixels = DEFAULT_MAX_PIXELS,
     frame_interval: a.FrameInterval = DEFAULT_FRAME_INTERVAL,
@@ -114,7 +115,7 @@ def plan(
     config: a.Config = None,
     no_config: a.NoConfig = False,
 ) -> None:
-    """Predict memory and tokens of a job before anything is rendered or loaded."""
+    """Predict memory and tokens of a job, and who would answer its pages, before it is begun."""
     if not estimate_memory:
         raise UsageError("nothing to plan", remedy="leave out --no-estimate-memory")
     stdout = take_stdout(is_needed=True)
@@ -147,6 +148,8 @@ def plan(
         reuse=ASK_REUSE if questions else reuse,
         cache=cache,
         drafts=drafts,
+        # As `ask` does.
+        text_layer="ignore" if questions else text_layer,
     )
     request = replace(
         PlanRequest.of(job),
@@ -157,6 +160,7 @@ def plan(
     done = make_plan(request, password=read_password(password, password_file), strict=strict)
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")
-    text = (plan_json if as_json else plan_table)(done.plan, done.cap_source, done.cluster)
+    show = plan_json if as_json else plan_table
+    text = show(done.plan, done.cap_source, done.cluster, done.ahead)
     stdout.write(encode(text))
     raise typer.Exit(ExitCode.OK if done.plan.fits else ExitCode.WILL_NOT_FIT)

@@ -1,13 +1,16 @@
-"""What `vlmcli plan` finds out by itself: the sizes of the pages, before anything is drawn.
+"""What `vlmcli plan` finds out by itself: the sizes of the pages, and who would answer them.
 
-Opens documents to measure their pages; renders nothing, loads no weights, imports no torch.
+Opens documents to measure their pages, and has workers look at some; loads no weights, imports no
+torch. Memory is planned as if every page were for the model: one that turns out to be costs no job.
 """
 
 from contextlib import closing
 from dataclasses import dataclass
 
+from vlmcli.cli.plan_look import Looking, PagesAhead, Place, look_ahead
+from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_pages
-from vlmcli.documents.source import Source, iter_sources, open_document
+from vlmcli.documents.source import RenderSpec, Source, iter_sources, open_document
 from vlmcli.errors import VlmcliError
 from vlmcli.memory.demand import usual_page
 from vlmcli.memory.request import PlanRequest, make_planner
@@ -24,6 +27,8 @@ class PlanResult:
     warnings: tuple[str, ...]
     cluster: ClusterNeeds | None
     """What workers of a cluster would take, where the plan was asked for that."""
+    ahead: PagesAhead | None
+    """Who would answer the pages; None without inputs."""
 
 
 def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> PlanResult:
@@ -33,13 +38,28 @@ def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> Pl
         VlmcliError: the model is unknown, no document can be read, or an option makes no sense.
     """
     planner = make_planner(request)
-    shapes, warnings = collect_pages(request, password=password, strict=strict)
+    assert planner.facts is not None
+    looking = Looking(
+        spec=PrepareSpec(
+            render=RenderSpec(dpi=request.dpi, max_pixels=request.max_pixels),
+            text_layer=request.text_layer,
+            reads=planner.facts.reads,
+            line_height=1,
+            max_line_width=1,
+            hands_over=False,
+        ),
+        password=password,
+        frame_interval=request.frame_interval,
+        jobs=planner.settings.jobs,
+    )
+    shapes, warnings, ahead = _collect(request, password, strict, looking)
     plan = planner.plan(shapes)
     return PlanResult(
         plan=plan,
         cap_source=planner.target.source,
         warnings=tuple(warnings),
         cluster=cluster_needs(plan, shapes, planner.settings, request.ray_workers),
+        ahead=ahead,
     )
 
 
@@ -51,22 +71,38 @@ def collect_pages(
     Raises:
         VlmcliError: none of the documents could be read: the first one's error.
     """
+    shapes, warnings, _ = _collect(request, password, strict, None)
+    return shapes, warnings
+
+
+def _collect(
+    request: PlanRequest, password: str | None, strict: bool, looking: Looking | None
+) -> tuple[list[PageShape], list[str], PagesAhead | None]:
+    """As `collect_pages`, and who would answer the pages, where that is asked for."""
     if not request.inputs:
-        return [usual_page()], []
+        return [usual_page()], [], None
     shapes: list[PageShape] = []
+    places: list[Place] = []
+    ahead = None
     errors: list[VlmcliError] = []
     left_out: list[str] = []
     with closing(iter_sources(request.inputs, on_left_out=left_out.append)) as sources:
         for source in sources:
             try:
-                shapes += _measure(source, request, password=password, strict=strict)
+                found = _measure(source, request, password=password, strict=strict)
             except VlmcliError as error:
                 errors.append(error)
+                continue
+            shapes += found
+            places += [(source, page.number - 1) for page in found]
+        if looking is not None and places:
+            # Standard input is a file as long as sources are asked for.
+            ahead = look_ahead(places, looking)
     if errors and not shapes:
         for text in left_out:
             errors[0].add_note(f"vlmcli: warning: {text}")
         raise errors[0]
-    return shapes, [*map(str, errors), *left_out]
+    return shapes, [*map(str, errors), *left_out], ahead
 
 
 def _measure(

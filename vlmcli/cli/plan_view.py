@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vlmcli.cli.plan_look import PagesAhead
 from vlmcli.memory.settings import Plan
 from vlmcli.memory.spread import ClusterNeeds
 from vlmcli.options import format_size
@@ -40,9 +41,16 @@ _FOREIGN_NAMES = {
 _MAX_WIDTH = 100
 
 
-def plan_json(plan: Plan, cap_source: str, cluster: ClusterNeeds | None) -> str:
+def plan_json(
+    plan: Plan,
+    cap_source: str,
+    cluster: ClusterNeeds | None = None,
+    ahead: PagesAhead | None = None,
+) -> str:
     """One JSON object and a line break. `remedies` are command lines; sizes are bytes."""
     data = plan.to_dict()
+    if ahead is not None:
+        data["pages"] = asdict(ahead) | {"is_estimate": ahead.is_estimate}
     if cluster is not None:
         data["cluster"] = asdict(cluster)
     details = data.pop("remedies")
@@ -52,14 +60,19 @@ def plan_json(plan: Plan, cap_source: str, cluster: ClusterNeeds | None) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
-def plan_table(plan: Plan, cap_source: str, cluster: ClusterNeeds | None) -> str:
+def plan_table(
+    plan: Plan,
+    cap_source: str,
+    cluster: ClusterNeeds | None = None,
+    ahead: PagesAhead | None = None,
+) -> str:
     """The plan as text: a table of terms, tokens, verdict, and what to do where it does not fit."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=_MAX_WIDTH, highlight=False, no_color=True)
     console.print(_heading(plan))
     console.print(_terms(plan))
     says = (_tokens(plan), _verdict(plan, cap_source), _remedies(plan), _workers(cluster))
-    for line in (*chain(*says), *_notes(plan)):
+    for line in (*_pages(ahead), *chain(*says), *_notes(plan)):
         console.print(Text(line), soft_wrap=True)
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
@@ -87,6 +100,21 @@ def _terms(plan: Plan) -> Table:
             table.add_row(format_size(size), names.get(name, name))
     table.add_row(format_size(plan.peak_bytes), "peak")
     return table
+
+
+def _pages(ahead: PagesAhead | None) -> list[str]:
+    if ahead is None:
+        return []
+    counts = f"{ahead.text_layer:,} from text layer, {ahead.blank:,} blank"
+    if ahead.no_text_layer:
+        counts += f", {ahead.no_text_layer:,} without one"
+    counts += f", {ahead.to_read:,} to read"
+    if ahead.is_estimate:
+        seen = _counted(ahead.looked_at, "page")
+        return [f"pages: about {counts}, judged by {seen} of {ahead.total:,}"]
+    if ahead.to_read:
+        return [f"pages: {counts}"]
+    return [f"pages: {counts}; ocr will load no model and take less"]
 
 
 def _tokens(plan: Plan) -> list[str]:

@@ -312,6 +312,9 @@ class Document(Protocol):
             PageError: the page cannot be loaded.
         """
 
+    def is_empty(self, index: int) -> bool:
+        """Whether it is known without drawing that nothing stands on the page, seen or not."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -326,7 +329,11 @@ class Document(Protocol):
 
 
 class Closing(ABC):
-    """What is closed where a `with` block ends, as `Document` wants it."""
+    """What is closed where a `with` block ends, as `Document` wants it; knows no page's content."""
+
+    def is_empty(self, index: int) -> bool:
+        """Nothing is known of a picture before it is drawn."""
+        return False
 
     @abstractmethod
     def close(self) -> None:

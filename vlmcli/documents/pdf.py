@@ -189,6 +189,17 @@ class PdfDocument(Closing):
             self._note_faults()
         return TextLayer(width=size.width, height=size.height, fragments=found) if found else None
 
+    def is_empty(self, index: int) -> bool:
+        """Whether no operator and no annotation puts anything on the page; see `Document`."""
+        try:
+            drawn = self._load(index).get_bboxlog()
+        except PageError:
+            return False
+        except mupdf.errors():
+            return False
+        self._note_faults()
+        return not drawn and not self._faults
+
     def _load(self, index: int) -> Any:
         """Page `index`, kept until another one is asked for.
 

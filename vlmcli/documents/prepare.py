@@ -71,6 +71,8 @@ def _prepare(
         _drawn(handle, picture, "read"),
         suspect=("low-contrast",) if ink.is_low_contrast else (),
     )
+    if not spec.hands_over:
+        return page
     if spec.text_layer == "draft":
         guess = textlayer.compose(layer)
         page = replace(page, text=guess.text, lines=guess.lines)

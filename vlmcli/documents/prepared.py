@@ -17,7 +17,8 @@ class PrepareSpec:
     """What the reader reads: pages, or lines `line_height` high and no wider than the maximum.
 
     With `drafts_lines` pages that are read whole are cut into such lines too. Blank pages are
-    answered without the reader, unless `skips_blank` is off.
+    answered without the reader, unless `skips_blank` is off. Without `hands_over` pages are only
+    judged: those for the reader come without lines and without a picture.
     """
 
     render: RenderSpec
@@ -27,6 +28,7 @@ class PrepareSpec:
     max_line_width: int
     drafts_lines: bool = False
     skips_blank: bool = True
+    hands_over: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,15 @@ from vlmcli.memory.presets import require_preset
 from vlmcli.memory.remedies import CommandLine, plan_with_remedies
 from vlmcli.memory.settings import DeviceKind, Drafting, PageShape, Plan, PlanSettings
 from vlmcli.memory.spread import Spread
-from vlmcli.options import EngineName, Format, OcrOptions, ReuseMode, draft_reader, parse_size
+from vlmcli.options import (
+    EngineName,
+    Format,
+    OcrOptions,
+    ReuseMode,
+    TextLayerMode,
+    draft_reader,
+    parse_size,
+)
 from vlmcli.processors import default_jobs
 from vlmcli.rapidocr import RAPIDOCR
 
@@ -29,7 +37,10 @@ _DEFAULTS = OcrOptions(inputs=())
 _ASKED_AGAIN = 400
 """Tokens of what stands behind a question that is put a second time (`readers.checked`)."""
 _NOT_PLANNED = frozenset(
-    {"reuse", "cache", "formats", "drafts", "answer_schema", "frame_interval", "ray_workers"}
+    {
+        *("reuse", "cache", "formats", "drafts", "answer_schema", "frame_interval", "ray_workers"),
+        "text_layer",
+    }
 )
 """Options that a plan takes into account and never changes: remedies repeat them as they are."""
 
@@ -63,6 +74,8 @@ class PlanRequest:
     reuse: ReuseMode = _DEFAULTS.reuse
     cache: bool = _DEFAULTS.cache
     drafts: str = _DEFAULTS.drafts
+    text_layer: TextLayerMode = _DEFAULTS.text_layer
+    """Says which pages are for the model; memory is planned as if all of them were."""
     other_words: tuple[str, ...] = ()
     """What else the command line said, to be repeated in remedies."""
     formats: tuple[Format, ...] = ()
