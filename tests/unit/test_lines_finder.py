@@ -260,3 +260,29 @@ def test_any_single_column(
     rows = {line.row for line in found}
     assert len(rows) == len(counts), describe(sheet, found)
     assert [line.row for line in found] == sorted(line.row for line in found)
+
+
+TABLE = tuple(f"{row + 1}. No. {17 * row} {1234.5 + 77 * row:,.2f} EUR" for row in range(9))
+DATES = tuple(
+    f"On {3 + row}.{1 + row}.18{60 + row} the {words(5, 4 * row)} 06:3{row}, £{row}4.5{row}."
+    for row in range(9)
+)
+QUOTES = tuple(f"“DON’T” SAID O’NEIL’S “N° {row}” AT 9{row}° ‘NOW’" for row in range(9))
+
+
+@pytest.mark.parametrize("name", FONTS)
+@pytest.mark.parametrize(
+    ("lines", "turns"),
+    [*((one, turns) for one in (TABLE, DATES) for turns in range(4)), (QUOTES, 0)],
+)
+def test_full_stops_say_which_way_up_figures_and_capitals_stand(
+    name: str, lines: tuple[str, ...], turns: int
+) -> None:
+    """Where there are few tails; and quotation marks and degrees hang high on upright pages."""
+    sheet = Sheet()
+    for row, line in enumerate(lines):
+        sheet.text(80, 80 + 60 * row, line, 30, name)
+    found = find_lines(np.ascontiguousarray(np.rot90(np.asarray(sheet.image), turns)))
+    assert found
+    for line in found:
+        assert abs((line.angle + 90 * turns + 180) % 360 - 180) < 2

@@ -102,7 +102,7 @@ def _upright(grey: Grey) -> View:
 def _found(grey: Grey, view: View) -> _Found:
     marks = marks_of(view)
     rows, small = rows_in(marks)
-    if len(rows) and is_upside_down(rows):
+    if len(rows) and is_upside_down(rows, small):
         view = turned(view, 2)
         marks = marks_of(view)
         rows, small = rows_in(marks)
