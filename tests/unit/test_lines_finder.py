@@ -28,7 +28,7 @@ def test_each_printed_line_is_found(name: str, size: int) -> None:
     assert_same_lines(sheet, find(sheet))
 
 
-@pytest.mark.parametrize("degrees", [-5, -3.2, -0.7, 0.3, 1.5, 5])
+@pytest.mark.parametrize("degrees", [-9, -5, -3.2, -0.7, 0.3, 1.5, 5, 8])
 def test_tilted_lines_are_found_with_their_angle(degrees: float) -> None:
     sheet = Sheet()
     sheet.paragraph(80, 80, 16)

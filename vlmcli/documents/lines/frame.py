@@ -14,8 +14,10 @@ import numpy.typing as npt
 from vlmcli.documents.lines.ink import THRESHOLD, Grey
 from vlmcli.documents.lines.marks import Floats, Marks, label
 
-MAX_SKEW = 6.0
-"""Degrees; a little more than the 5 that are promised."""
+MAX_SKEW = 10.0
+"""Degrees; more than the 5 that are promised."""
+_USUAL_SKEW = 6.0
+"""Slopes up to this come first: of slopes that fit equally well the first counts."""
 _NO_SKEW = 0.04
 """Degrees under which a page counts as straight: 1 px on 1400."""
 FEW_LETTERS = 24
@@ -146,7 +148,11 @@ def measure_skew(marks: Marks, size: float) -> float:
         return 0.0
     x = (marks.x0 + marks.x1) / 2
     x = x - x.mean()
-    best = _best_slope(x, marks.y1, size, np.arange(-MAX_SKEW, MAX_SKEW + 0.05, 0.1))
+    usual, more = (
+        np.arange(-_USUAL_SKEW, _USUAL_SKEW + 0.05, 0.1),
+        np.arange(_USUAL_SKEW, MAX_SKEW, 0.1),
+    )
+    best = _best_slope(x, marks.y1, size, np.concatenate((usual, more, -more)))
     best = _best_slope(x, marks.y1, size, best + np.arange(-0.1, 0.101, 0.02))
     return 0.0 if abs(best) >= MAX_SKEW else float(best)
 
