@@ -1,12 +1,14 @@
 """Samples of a run's memory: thinned, the peak kept; and every process of a tree counts."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmcli.bench.rss import run_measured, thinned
+from vlmcli.bench.rss import run_measured, thinned, tree_rss
 
 MIB = 1 << 20
 
@@ -39,3 +41,25 @@ def test_a_process_that_is_being_started_does_not_count_its_parents_memory_again
     code = f"import os, time; held = bytearray(b'x') * {80 * MIB}; os.fork(); time.sleep(1)"
     run = run_measured([sys.executable, "-c", code])
     assert 80 * MIB < run.peak_rss < 140 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("method", ["iterdir", "read_text", "read_bytes"])
+def test_a_process_that_ends_while_it_is_looked_at_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A bench ended with a traceback, now and then, on a busy machine."""
+    whole = getattr(Path, method)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        place = Path(f"/proc/{child.pid}")
+
+        def ends_first(path: Path, *args: object, **options: object) -> object:
+            if place in path.parents:
+                child.kill()
+                child.wait()
+            return whole(path, *args, **options)
+
+        monkeypatch.setattr(Path, method, ends_first)
+        assert tree_rss(child.pid) >= 0
+        assert child.poll() is not None
+    assert tree_rss(child.pid) == 0

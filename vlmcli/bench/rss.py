@@ -59,9 +59,11 @@ def _command_line(pid: int) -> bytes:
 def _children(pid: int) -> list[int]:
     """Processes that any thread of a process has started."""
     found: list[int] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, file.read_text().split())
+    # The process, or one of its threads, may end while it is looked at.
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 
