@@ -48,14 +48,16 @@ def parse_format(text: str) -> Format:
     raise UsageError(f"not a format: {text!r}", remedy=f"choose one of {', '.join(FORMATS)}")
 
 
-def format_option(formats: Sequence[Format]) -> Any:
-    """`--format` of a command that writes these formats."""
+def format_option(
+    formats: Sequence[Format], default: str = "by the suffix after -o, else text"
+) -> Any:
+    """`--format` of a command that writes these formats; `default` is for its help."""
     return typer.Option(
         "--format",
         "-f",
         metavar="|".join(formats),
         autocompletion=lambda: list(formats),
-        help="Output format; may be repeated. Default: text.",
+        help=f"Output format; may be repeated. Default: {default}.",
         show_default=False,
     )
 
@@ -75,7 +77,9 @@ Output = Annotated[
         "-o",
         metavar="PATH",
         help="A file for all documents; a directory (exists, ends with /, or has no suffix while "
-        "there are several documents) for one file each. Default: stdout.",
+        "there are several documents) for one file each. Without -f the suffix of a file says "
+        "the format: .md, .jsonl, .hocr, .html (hOCR), .xml (ALTO), .pdf; any other is text. "
+        "Default: stdout.",
         show_default=False,
     ),
 ]

@@ -11,6 +11,7 @@ from vlmcli.answers import load_schema
 from vlmcli.cli import arguments as a
 from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import arguments_server as s
+from vlmcli.cli.formats import chosen_formats
 from vlmcli.cli.ocr import read_password, run
 from vlmcli.errors import UsageError
 from vlmcli.options import ASK_REUSE, Format, OcrOptions, parse_quantisations
@@ -99,7 +100,7 @@ def ask(
             question=checked_questions(question),
             answer_schema=None if answer_schema is None else load_schema(answer_schema),
             output=output,
-            formats=tuple(map(_format, formats)) if formats else _DEFAULTS.formats,
+            formats=chosen_formats(formats, output, inputs, _FORMATS),
             model=model,
             engine=engine,
             pages=pages,
@@ -151,12 +152,3 @@ def checked_questions(questions: list[str]) -> tuple[str, ...]:
     if not all(texts):
         raise UsageError("a question is empty")
     return texts
-
-
-def _format(text: str) -> Format:
-    name = a.parse_format(text)
-    if name not in _FORMATS:
-        raise UsageError(
-            f"answers have no {name} form", remedy=f"choose one of {', '.join(_FORMATS)}"
-        )
-    return name

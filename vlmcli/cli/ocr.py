@@ -12,6 +12,7 @@ from vlmcli.cli import arguments as a
 from vlmcli.cli import arguments_machine as m
 from vlmcli.cli import arguments_server as s
 from vlmcli.cli.console import set_up_logging, take_stdout
+from vlmcli.cli.formats import chosen_formats, odd_name
 from vlmcli.cli.progress import make_reporter
 from vlmcli.errors import InputError, UsageError
 from vlmcli.options import OcrOptions, parse_quantisations
@@ -74,7 +75,7 @@ def ocr(
         OcrOptions(
             inputs=tuple(inputs),
             output=output,
-            formats=tuple(map(a.parse_format, formats)) if formats else _DEFAULTS.formats,
+            formats=chosen_formats(formats, output, inputs),
             pdfa=pdfa,
             model=model,
             engine=engine,
@@ -131,6 +132,8 @@ def run(options: OcrOptions) -> None:
     reporter = make_reporter(options)
     closing, is_news = "", False
     try:
+        if warning := odd_name(options):
+            reporter.warning(warning)
         from vlmcli.pipeline import run_ocr
 
         summary = run_ocr(options, stdout=stdout, reporter=reporter)

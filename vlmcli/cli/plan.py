@@ -64,6 +64,7 @@ PlanQuestions = Annotated[
         show_default=False,
     ),
 ]
+PlanFormats = Annotated[list[str] | None, a.format_option(a.FORMATS, "text")]
 PagesInFlight = Annotated[
     int | None,
     typer.Option(
@@ -82,7 +83,7 @@ def plan(
     inputs: PlanInputs = None,
     estimate_memory: EstimateMemory = True,
     as_json: AsJson = False,
-    formats: a.Formats = None,
+    formats: PlanFormats = None,
     question: PlanQuestions = None,
     answer_schema: AnswerSchema = None,
     model: a.Model = DEFAULT_MODEL,

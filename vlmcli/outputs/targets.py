@@ -98,6 +98,17 @@ def is_stream(options: OcrOptions) -> bool:
     return _kind_of(options)[0] == "stream"
 
 
+def named_file(options: OcrOptions) -> Path | None:
+    """The file, pipe or device that `-o` names for all documents; None for stdout and directories.
+
+    Raises:
+        UsageError: the output's name is empty.
+        OutputError: no file can have it, or the system does not let us look.
+    """
+    kind, path = _kind_of(options)
+    return None if kind == "directory" else path
+
+
 def plan_outputs(options: OcrOptions, sources: Sequence[tuple[str, Path]]) -> OutputPlan:
     """Resolve and check the outputs of a job: see `resolve_outputs` and `check_outputs`."""
     plan = resolve_outputs(options, sources)
