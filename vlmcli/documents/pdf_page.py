@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmcli.documents import bidi, mupdf
+from vlmcli.documents import bidi, glyphs, mupdf
 from vlmcli.documents.base import Fragment, Pixels, PixelSize, RenderSpec, StoredImage
 from vlmcli.errors import PageError
 
@@ -122,26 +122,29 @@ def _is_dense(page: Any) -> bool:
 def fragments(page: Any, size: PixelSize) -> tuple[Fragment, ...]:
     """The page's text, form values and annotations included, in the order of the content stream.
 
-    Ligatures are expanded; characters outside the crop box are left out; hidden optional content is
-    left out by MuPDF itself.
+    Ligatures are expanded; glyphs of symbol fonts are signs, not letters; characters outside the
+    crop box are left out; hidden optional content is left out by MuPDF itself.
     """
     pymupdf = mupdf.load()
     core = pymupdf.mupdf
     flags = core.FZ_STEXT_PRESERVE_WHITESPACE | core.FZ_STEXT_MEDIABOX_CLIP
     text = core.FzStextPage(core.FzRect(0, 0, size.width, size.height))
     device = core.fz_new_stext_device(text, core.FzStextOptions(flags))
-    core.fz_run_page(_fz_page(page), device, _onto(page, size), core.FzCookie())
+    matrix = _onto(page, size)
+    core.fz_run_page(_fz_page(page), device, matrix, core.FzCookie())
     core.fz_close_device(device)
-    found: list[Fragment] = []
     page_text = pymupdf.TextPage(text)
-    for line in _lines(page_text.extractDICT()):
-        found.extend(_split_line(line))
+    lines, glyph_lines = list(_lines(page_text.extractDICT())), []
+    if glyphs.has_symbols(lines):
+        glyph_lines = list(_lines(page_text.extractRAWDICT()))
+        lines = glyph_lines = glyphs.with_signs(glyph_lines, _fz_page(page), matrix)
+    found = [item for line in lines for item in _split_line(line)]
     letters = "".join(item.text for item in found)
     if bidi.has_right_to_left(letters):
         # Places of single glyphs cost twice the time, and only such scripts need them.
         is_page = bidi.is_right_to_left(letters)
-        lines = _lines(page_text.extractRAWDICT())
-        found = [item for line in lines for item in _turned(line, is_page=is_page)]
+        glyph_lines = glyph_lines or list(_lines(page_text.extractRAWDICT()))
+        found = [item for line in glyph_lines for item in _turned(line, is_page=is_page)]
     # A broken matrix can put text nowhere.
     return tuple(item for item in found if all(map(math.isfinite, (*item.box, item.size))))
 
@@ -157,8 +160,10 @@ def _turned(line: dict[str, Any], *, is_page: bool) -> list[Fragment]:
     On a page of such a script (`is_page`) every line with some of it runs from right to left, else
     those lines in which it prevails.
     """
-    glyphs = [(glyph["c"], glyph["origin"][0]) for span in line["spans"] for glyph in span["chars"]]
-    text = "".join(letter for letter, _ in glyphs)
+    letters = [
+        (glyph["c"], glyph["origin"][0]) for span in line["spans"] for glyph in span["chars"]
+    ]
+    text = "".join(letter for letter, _ in letters)
     is_upright = line["dir"][0] > 0.99 and not line["wmode"]
     for span in line["spans"]:
         span["text"] = "".join(glyph["c"] for glyph in span["chars"])
@@ -166,7 +171,7 @@ def _turned(line: dict[str, Any], *, is_page: bool) -> list[Fragment]:
     is_turned = bidi.has_right_to_left(text) if is_page else bidi.is_right_to_left(text)
     if len(pieces) != 1 or not is_upright or not is_turned:
         return pieces
-    return [replace(pieces[0], text=bidi.reading_text(glyphs))]
+    return [replace(pieces[0], text=bidi.reading_text(letters))]
 
 
 def _split_line(line: dict[str, Any]) -> list[Fragment]:
