@@ -23,6 +23,7 @@ from vlmcli.fitness import check_reader, require_consistent, settled
 from vlmcli.job import OcrJob
 from vlmcli.journal import Journal, job_fingerprint
 from vlmcli.listing import Listing
+from vlmcli.memory.address_space import TO_READ, require
 from vlmcli.memory.gate import MemoryGate, NeedsModel
 from vlmcli.memory.request import PlanRequest, make_planner
 from vlmcli.memory.settings import Budgets
@@ -282,6 +283,7 @@ def _memory_gate(
 
 def _own_reader(checkpoint: Checkpoint, options: OcrOptions, budgets: Budgets) -> Reader:
     # Imports torch: only a job with a page for the model pays for that.
+    require(TO_READ, "loading a model")
     from vlmcli.readers import load_reader
 
     return load_reader(checkpoint, options, budgets)

@@ -154,6 +154,41 @@ def test_a_limit_on_address_space_is_a_cap(real, limit: int, code: int) -> None:
     assert ("does not fit" in done.stderr.decode()) == (code == 6)
 
 
+def under(limit: int):
+    """For `preexec_fn`: a limit on address space, in KiB as the shell's `ulimit -v` has it."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit * 1024, limit * 1024))
+
+
+@linux
+@pytest.mark.parametrize("limit", [50_000, 100_000, 250_000, 350_000, 450_000, 600_000, 750_000])
+def test_libraries_that_a_limit_on_address_space_keeps_out_are_no_bug(real, limit: int) -> None:
+    write_pages(real.folder / "scan.pdf", [5])
+    args = ("ocr", "scan.pdf", "--text-layer", "ignore", "--max-memory", "600MiB", "--no-cache")
+    done = real(*args, "--threads", "1", preexec_fn=under(limit))
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (6, b""), said
+    assert f"ulimit -v {limit}" in said
+    assert "bug" not in said and "Traceback" not in said
+
+
+@linux
+def test_where_a_limit_on_address_space_is_what_is_short_it_is_named(real) -> None:
+    write_pages(real.folder / "scan.pdf", [5])
+    args = ("scan.pdf", "--threads", "1", "--jobs", "1", "--no-cache")
+    done = real("ocr", *args, preexec_fn=under(600_000))
+    said = done.stderr.decode()
+    assert done.returncode == 6
+    assert "0 B are there (left by the limit on address space, ulimit -v 600000)" in said
+    assert "free on this machine" not in said
+    enough = re.search(r"as in ulimit -v (\d+);", said)
+    assert enough is not None
+    assert real("ocr", *args, preexec_fn=under(int(enough[1]))).returncode == 0
+    planned = real("plan", *args[:1], "--jobs", "1", preexec_fn=under(600_000))
+    assert planned.returncode == 6
+    assert b"ulimit -v 600000" in planned.stdout + planned.stderr
+    assert b"ulimit -v 200000" in real("plan", "scan.pdf", preexec_fn=under(200_000)).stderr
+
+
 def test_ocr_and_plan_agree(real) -> None:
     scan = write_pages(real.folder / "scan.pdf", range(3))
     options = ("--max-memory", "2GiB", "--jobs", "2", "--dpi", "150")

@@ -68,6 +68,8 @@ def report(error: BaseException) -> ExitCode | None:
     """Tell the user about an error and name its exit code; None for a bug of ours."""
     if isinstance(error, ReaderGoneError):
         return ExitCode.OK
+    if isinstance(error, Exception) and not isinstance(error, VlmcliError):
+        error = _of_the_limit(error) or error
     if isinstance(error, VlmcliError):
         say(f"vlmcli: error: {error}")
         for note in getattr(error, "__notes__", ()):
@@ -81,6 +83,14 @@ def report(error: BaseException) -> ExitCode | None:
         say(f"vlmcli: error: cannot write {error.filename or 'temporary files'}: {error.strerror}")
         return ExitCode.OUTPUT
     return None
+
+
+def _of_the_limit(error: BaseException) -> VlmcliError | None:
+    """What an error is that a limit on address space has caused."""
+    # Loaded where something went wrong, since nothing else here needs it.
+    from vlmcli.memory.address_space import shortage
+
+    return shortage(error)
 
 
 def main() -> None:

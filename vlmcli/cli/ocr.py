@@ -15,6 +15,7 @@ from vlmcli.cli.console import set_up_logging, take_stdout
 from vlmcli.cli.formats import chosen_formats, odd_name
 from vlmcli.cli.progress import make_reporter
 from vlmcli.errors import InputError, UsageError
+from vlmcli.memory.address_space import TO_DRAW, require
 from vlmcli.options import OcrOptions, parse_quantisations
 from vlmcli.outputs.targets import STDOUT_NAMES
 
@@ -134,6 +135,7 @@ def run(options: OcrOptions) -> None:
     try:
         if warning := odd_name(options):
             reporter.warning(warning)
+        require(TO_DRAW, "opening documents")
         from vlmcli.pipeline import run_ocr
 
         summary = run_ocr(options, stdout=stdout, reporter=reporter)

@@ -15,6 +15,7 @@ from vlmcli.cli.ask import AnswerSchema, checked_questions
 from vlmcli.cli.console import say, take_stdout
 from vlmcli.cli.ocr import read_password
 from vlmcli.errors import ExitCode, UsageError
+from vlmcli.memory.address_space import TO_DRAW, require
 from vlmcli.options import (
     ASK_REUSE,
     DEFAULT_DPI,
@@ -120,6 +121,7 @@ def plan(
     if not estimate_memory:
         raise UsageError("nothing to plan", remedy="leave out --no-estimate-memory")
     stdout = take_stdout(is_needed=True)
+    require(TO_DRAW, "opening documents")
     from vlmcli.cli.plan_job import make_plan
     from vlmcli.cli.plan_view import plan_json, plan_table
     from vlmcli.memory.request import PlanRequest

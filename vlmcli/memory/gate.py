@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Literal
 
 from vlmcli.errors import PageError, WillNotFitError
+from vlmcli.memory import address_space
 from vlmcli.memory.demand import (
     Demand,
     Job,
@@ -21,7 +22,7 @@ from vlmcli.memory.demand import (
     usual_page,
     writing_bytes,
 )
-from vlmcli.memory.devices import host_cap
+from vlmcli.memory.devices import VIRTUAL_OVERHEAD, host_cap
 from vlmcli.memory.plan import plan_drawing, plan_measured
 from vlmcli.memory.remedies import pixel_caps
 from vlmcli.memory.request import Planner
@@ -254,7 +255,7 @@ class MemoryGate:
         fewer = "" if pixels is None else f"give --max-pixels {pixels}, or "
         raise WillNotFitError(
             f"drawing the pages takes {format_size(floor_bytes(shown))}, {self._cap()}",
-            remedy=f"{fewer}give --max-memory {self._enough(job)}",
+            remedy=f"{fewer}{self._more(job)}",
         )
 
     def _measured(self, pages: Sequence[PageShape]) -> Job:
@@ -281,6 +282,12 @@ class MemoryGate:
         if self._planner.facts is None or self._needs_model == "never":
             return least, least
         return least, max(least, least_bytes(job))
+
+    def _more(self, job: Job) -> str:
+        """The remedy that gives the job what it needs."""
+        if self._planner.target.is_address_space:
+            return address_space.raise_to(max(self._needed(job)) + VIRTUAL_OVERHEAD)
+        return f"give --max-memory {self._enough(job)}"
 
     def _enough(self, job: Job) -> str:
         """What would do: with a model as much as that takes too, or the next refusal follows."""

@@ -9,10 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from vlmcli.checkpoint import checkpoint_path, shown_name
+from vlmcli.memory import address_space
 from vlmcli.memory.calibration import calibration_key, load_calibration
 from vlmcli.memory.checkpoint_facts import facts_from_directory
 from vlmcli.memory.command import input_words, other_words
-from vlmcli.memory.devices import MIB, cuda_free, default_cap, find_cuda, host_cap
+from vlmcli.memory.devices import (
+    MIB,
+    address_space_room,
+    cuda_free,
+    default_cap,
+    find_cuda,
+    host_cap,
+)
 from vlmcli.memory.drafting import plan_drafting
 from vlmcli.memory.estimate import PDF_WRITER_BYTES
 from vlmcli.memory.facts import DTYPE_BYTES, ModelFacts
@@ -100,6 +108,8 @@ class Target:
     cap_bytes: int
     source: str
     is_given: bool
+    is_address_space: bool = False
+    """Whether a limit on address space is what leaves so little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +241,10 @@ def find_target(device: str, device_memory: str | None, max_memory: int | None) 
     if limits:
         return Target(kind, min(limits), "as given", is_given=True)
     cap = host_cap() if gpu is None else default_cap(gpu[0])
+    space = address_space.limit_bytes() if gpu is None else None
+    if space is not None and address_space_room(space) == cap:
+        source = f"left by {address_space.named(space)}"
+        return Target(kind, cap, source, is_given=False, is_address_space=True)
     place = "on this machine" if gpu is None else f"on GPU {index}"
     return Target(kind, cap, f"free {place}, less a margin", is_given=False)
 

@@ -12,6 +12,7 @@ from vlmcli.answers import AnswerChecker
 from vlmcli.chat import Answerer
 from vlmcli.checkpoint import Checkpoint, find_checkpoint
 from vlmcli.errors import WillNotFitError
+from vlmcli.memory.address_space import shortage
 from vlmcli.memory.allocator import keep_heap_small
 from vlmcli.memory.settings import Budgets
 from vlmcli.options import OcrOptions, draft_reader
@@ -61,8 +62,10 @@ def _loading(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except (OutOfMemoryError, MemoryError) as error:
-        raise WillNotFitError(
-            f"memory ran out while {checkpoint.name} was loaded: {error}",
+        doing = f" while {checkpoint.name} was loaded"
+        said = f": {error}" if str(error) else ""
+        raise shortage(error, doing) or WillNotFitError(
+            f"memory ran out{doing}{said}",
             remedy="end other programs, or take a smaller model or --dtype bfloat16",
         ) from error
 
