@@ -56,12 +56,22 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Turn PDFs, scans and images into text with a vision-language model, on this machine."""
+    from vlmcli.cli.variables import LAYERED, set_for_options
+
+    if ctx.invoked_subcommand in LAYERED or not set_for_options():
+        return
+    # Loads the commands that have variables, which others do not pay for.
+    from vlmcli.cli.layers import variable_warnings
+
+    for text in variable_warnings(ctx):
+        say(f"vlmcli: warning: {text}")
 
 
 def report(error: BaseException) -> ExitCode | None:

@@ -21,14 +21,13 @@ from typer.core import TyperCommand, TyperOption
 
 from vlmcli.cli import lean_help
 from vlmcli.cli.effective import long_name, recipe_text
+from vlmcli.cli.progress import JsonReporter, PlainReporter
+from vlmcli.cli.variables import LAYERED, variable_of, warnings
 from vlmcli.errors import UsageError, VlmcliError
 from vlmcli.recipes import config
 from vlmcli.recipes.named import load_recipe
 from vlmcli.recipes.schema import Kind, Schema, Setting, check_tables
 
-PREFIX = "VLMCLI_"
-_COMMANDS = ("ocr", "ask", "plan")
-"""Those that have tables in files."""
 _JOBS = ("ocr", "ask")
 """Those of them whose jobs `plan` plans."""
 _NOW_ONLY = ("help", "print_recipe")
@@ -67,6 +66,15 @@ class LayeredCommand(TyperCommand):
         sources = {name: setting.source for name, setting in settings.items()}
         typer.echo(recipe_text(self, ctx, sources, layers.description), nl=False)
         raise typer.Exit
+
+    def invoke(self, ctx: Any) -> Any:
+        """As Typer does; variables that nothing reads are warnings, in the form of all others."""
+        is_quiet = bool(ctx.params.get("quiet"))
+        is_json = ctx.params.get("progress") == "json"
+        reporter = JsonReporter() if is_json else PlainReporter(quiet=is_quiet, summary=False)
+        for text in variable_warnings(ctx.parent):
+            reporter.warning(text)
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """As Typer does, without loading what it does not need."""
@@ -108,7 +116,7 @@ class _Layers:
         for param in self._command.params:
             if not isinstance(param, TyperOption) or param.envvar or param.name in _NOW_ONLY:
                 continue
-            variable = PREFIX + long_name(param).replace("-", "_").upper()
+            variable = variable_of(long_name(param))
             text = os.environ.get(variable)
             if text:
                 value = _split(text, param) if param.multiple else text
@@ -168,12 +176,10 @@ class _Layers:
 
     @cached_property
     def _schema(self) -> Schema:
-        return {name: options_of(self._sibling(name)) for name in _COMMANDS}
+        return {name: options_of(self._sibling(name)) for name in LAYERED}
 
     def _sibling(self, name: str) -> TyperCommand:
-        command = self._ctx.parent.command.get_command(self._ctx.parent, name)
-        assert isinstance(command, TyperCommand)
-        return command
+        return _command(self._ctx.parent, name)
 
     def _check_all(self, tables: Mapping[str, Mapping[str, Setting]]) -> None:
         for command, settings in tables.items():
@@ -192,6 +198,27 @@ class _Layers:
                 f"{setting.place}: {option}: {_said(error.message, setting.value)}",
                 remedy=f"vlmcli {command.name} --help says what --{option} takes",
             ) from error
+
+
+def _command(root: Any, name: str) -> TyperCommand:
+    """A command of the root's context, loaded."""
+    command = root.command.get_command(root, name)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+def variable_warnings(root: Any) -> list[str]:
+    """A warning for each `VLMCLI_*` variable that is set and that no option of ours has.
+
+    Args:
+        root: the context of the command line's root, which knows the commands.
+    """
+    return warnings(
+        long_name(param)
+        for name in LAYERED
+        for param in _command(root, name).params
+        if isinstance(param, TyperOption) and param.name not in _NOW_ONLY
+    )
 
 
 def _said(message: str, value: Any) -> str:
