@@ -8,8 +8,6 @@ failure (it syncs at most every `SYNC_SECONDS`); a killed process loses nothing 
 """
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +19,7 @@ from typing import Any
 
 from vlmcli.errors import OutputError
 from vlmcli.options import OcrOptions
+from vlmcli.outputs import lock
 from vlmcli.outputs.base import encode
 from vlmcli.outputs.files import translated
 from vlmcli.results import PageRecord
@@ -262,18 +261,10 @@ def _open_locked(path: Path) -> int:
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            lock.take(fd, path)
+        except (OutputError, OSError):
             os.close(fd)
-            raise OutputError(
-                f"another vlmcli is writing this output: {path} is locked",
-                remedy="wait until it is done, or choose another place with -o",
-            ) from error
-        except OSError as error:
-            # Some network file systems have no locks; a journal without one is better than no job.
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
-                os.close(fd)
-                raise
+            raise
         # Its last owner may have removed the file between our opening and our locking it.
         if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH110, PTH116
             return fd

@@ -126,3 +126,17 @@ def test_of_a_complete_job_nothing_is_read_again(cli):
     assert b"output exists" in refused.stderr
     assert cli(*ARGS, "--resume", "--overwrite", fake={}).returncode == ExitCode.OK
     assert len(lines(cli.folder)) == 6
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",), ("--overwrite",)])
+def test_a_second_job_on_an_output_hears_of_the_first_one(cli, more):
+    first = cli.start(*ARGS, fake={"at": 3, "hang": True})
+    wait_until_hanging(first)
+    second = cli(*ARGS, *more, fake={})
+    first.kill()
+    first.communicate(timeout=30)
+    assert second.returncode == ExitCode.OUTPUT
+    assert b"error: another vlmcli is writing this output: out.jsonl" in second.stderr
+    assert b"--resume" not in second.stderr
+    assert b"unfinished job" in cli(*ARGS, fake={}).stderr
+    assert cli(*ARGS, "--resume", fake={}).returncode == ExitCode.OK

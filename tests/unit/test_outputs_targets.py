@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import OcrOptions
+from vlmcli.outputs import lock
 from vlmcli.outputs.targets import EXTENSIONS, OutputPlan, assign_stems, plan_outputs
 
 
@@ -188,6 +189,22 @@ def test_an_unfinished_job_is_not_overwritten_silently(output):
     assert "--resume" in caught.value.remedy and "--overwrite" in caught.value.remedy
     assert plan("a.pdf", output=output, resume=True)
     assert plan("a.pdf", output=output, overwrite=True)
+
+
+@pytest.mark.parametrize("output", ["out.txt", "out/"])
+@pytest.mark.parametrize("more", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_job_that_still_runs_is_not_taken_for_one_that_was_left(output, more):
+    Path("out").mkdir()
+    for journal in (Path("out.txt.vlmcli-journal"), Path("out/.vlmcli-journal")):
+        with journal.open("w") as held:
+            lock.take(held.fileno(), journal)
+            assert lock.is_taken(journal)
+            if str(journal).startswith(output):
+                with pytest.raises(OutputError, match="another vlmcli is writing") as caught:
+                    plan("a.pdf", output=output, **more)
+                assert "--resume" not in caught.value.remedy
+        assert not lock.is_taken(journal)
+    assert not lock.is_taken(Path("nothing"))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

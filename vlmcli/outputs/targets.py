@@ -15,7 +15,7 @@ from typing import Literal
 
 from vlmcli.errors import OutputError, UsageError
 from vlmcli.options import DEFAULT_MAX_PIXELS, Format, OcrOptions
-from vlmcli.outputs import alto, dolma, hocr, jsonl, markdown, text
+from vlmcli.outputs import alto, dolma, hocr, jsonl, lock, markdown, text
 from vlmcli.outputs.files import translated
 from vlmcli.outputs.names import fitting, longest_name
 from vlmcli.paths import is_folder
@@ -298,6 +298,8 @@ def check_outputs(plan: OutputPlan, sources: Sequence[tuple[str, Path]]) -> None
     assert journal is not None
     with translated(journal):
         has_journal = journal.exists()
+    if has_journal and lock.is_taken(journal):
+        raise lock.busy(journal)
     if plan.overwrite or (plan.resume and has_journal):
         return
     existing = [file for file in outputs if os.path.lexists(file)]
