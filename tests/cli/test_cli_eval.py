@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from command_line import ROOT
+from real_documents import write_text_pdf
 
 TRUTH = "The quick brown fox\fjumps over\n"
 TEXTS = ["The quick brown fax", "jumps over"]
@@ -72,6 +73,50 @@ def test_against_the_documents_own_text_layers(cli, folder):
     found = evaluated(cli, "own.jsonl", "--truth", "text-layer")
     assert found["cer"]["value"] == 0
     assert found["pages"] == 1
+
+
+def write_run(cli, name: str, sources: list[str]) -> None:
+    """Records of a document with text layers, every page with one wrong word."""
+    lines = [
+        json.dumps({"document": "layers.pdf", "page": page, "text": "wrong", "source": source})
+        for page, source in enumerate(sources, 1)
+    ]
+    (cli.folder / name).write_text("\n".join(lines) + "\n")
+
+
+def test_pages_answered_from_the_truth_itself_are_not_counted_for_it(cli):
+    write_text_pdf(cli.folder / "layers.pdf", ["one", "two", "three"])
+    write_run(cli, "mixed.jsonl", ["text-layer", "model", "reuse"])
+    found = evaluated(cli, "mixed.jsonl", "--truth", "text-layer")
+    assert (found["pages"], found["missing"], found["from_text_layer"]) == (2, 0, 1)
+    assert {page["page"] for page in found["worst"]} == {2, 3}
+    done = cli("eval", "mixed.jsonl", "--truth", "text-layer")
+    assert b"2 pages, 0 missing" in done.stdout and done.stderr == b""
+    assert b"answered from the text layer itself and left out: 1 more" in done.stdout
+    # Against any other truth all of them count.
+    (cli.folder / "layers.txt").write_text("one\ftwo\fthree\n")
+    other = evaluated(cli, "mixed.jsonl", "layers.txt")
+    assert other["pages"] == 3 and "from_text_layer" not in other
+
+
+def test_two_runs_are_compared_on_the_pages_that_both_have_read(cli):
+    write_text_pdf(cli.folder / "layers.pdf", ["one", "two", "three"])
+    write_run(cli, "mixed.jsonl", ["text-layer", "model", "model"])
+    write_run(cli, "other.jsonl", ["model", "text-layer", "model"])
+    args = ("--compare", "mixed.jsonl", "other.jsonl", "--truth", "text-layer")
+    found = evaluated(cli, *args)
+    assert (found["pages"], found["from_text_layer"]) == (1, 2)
+    assert found["comparison"]["first"]["pages"] == 1
+
+
+def test_a_run_of_nothing_else_says_that_nothing_was_measured(cli):
+    write_text_pdf(cli.folder / "layers.pdf", ["one", "two"])
+    write_run(cli, "own.jsonl", ["text-layer", "text-layer"])
+    found = evaluated(cli, "own.jsonl", "--truth", "text-layer")
+    assert (found["pages"], found["from_text_layer"]) == (2, 2)
+    done = cli("eval", "own.jsonl", "--truth", "text-layer")
+    assert b"nothing was measured" in done.stdout
+    assert b"--text-layer ignore" in done.stderr
 
 
 @pytest.mark.parametrize(

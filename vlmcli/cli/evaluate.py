@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from vlmcli.evaluation.statistics import Measure, Summary
 
 _TEXT_LAYER = "text-layer"
+_NOTHING_MEASURED = (
+    "every page was answered from the text layer that it is compared with; "
+    "read with --text-layer ignore to measure"
+)
 
 
 def evaluate(
@@ -38,7 +42,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar=_TEXT_LAYER,
-            help="Compare with the documents' own text layers; TRUTH is left out then.",
+            help="Compare with the documents' own text layers; TRUTH is left out then. Pages that "
+            "were answered from these are not counted, unless there are no others.",
             show_default=False,
         ),
     ] = None,
@@ -77,6 +82,9 @@ def evaluate(
         refuse_stdout(str(html), "--html")
         check_single(html, "--html", inputs=_files_read(paths, truth), overwrite=overwrite)
     predictions, true_pages = _read(paths, truth, compare=compare)
+    own = _own_pages(paths, truth) & true_pages.keys()
+    # Where there are no others the figures are of these, and say that they say nothing.
+    true_pages = {key: text for key, text in true_pages.items() if key not in own} or true_pages
     normalisation = Normalisation(ignore_case=ignore_case, ignore_punctuation=ignore_punctuation)
     runs = [_measured(prediction, true_pages, normalisation) for prediction in predictions]
     errors, pairs = runs[-1]
@@ -85,6 +93,11 @@ def evaluate(
     data: dict[str, Any] = {"normalisation": str(normalisation)} | _summary_data(summary)
     data["worst"] = [_page_data(errors[i]) for i in order]
     lines = [f"{summary.num_pages} pages, {summary.num_missing} missing; {normalisation}"]
+    if truth is not None:
+        data["from_text_layer"] = len(own)
+        lines += _own_lines(len(own), is_all=own == true_pages.keys())
+        if own == true_pages.keys():
+            say(f"vlmcli: warning: {_NOTHING_MEASURED}")
     lines += [_measure_line(name, getattr(summary, key)) for key, name in _NAMES.items()]
     if compare:
         comparison, more = _compare(runs[0][0], errors)
@@ -123,6 +136,24 @@ def _read(
     if truth is None:
         return predictions, read_pages(Path(paths[-1]))
     return predictions, read_text_layers(Path(paths[0]))
+
+
+def _own_pages(paths: list[str], truth: str | None) -> set[tuple[str, int]]:
+    """Pages of a prediction that were answered from the text layers that are now the truth."""
+    from vlmcli.evaluation.pages import answered_by_text_layer
+
+    if truth is None:
+        return set()
+    return set().union(*(answered_by_text_layer(Path(path)) for path in paths))
+
+
+def _own_lines(count: int, *, is_all: bool) -> list[str]:
+    """What is said of pages that were answered from the truth itself."""
+    if not count:
+        return []
+    if is_all:
+        return [f"answered from the text layer itself: all {count}, so that nothing was measured"]
+    return [f"answered from the text layer itself and left out: {count} more"]
 
 
 def _measured(

@@ -85,6 +85,22 @@ def read_text_layers(prediction: Path) -> dict[PageKey, str]:
     return pages
 
 
+def answered_by_text_layer(prediction: Path) -> set[PageKey]:
+    """The pages that a JSON Lines file says were answered from the document's own text layer.
+
+    Against that layer they have no errors, whatever it is worth. Nothing is known of text files.
+
+    Raises:
+        InputError: a line is no record.
+    """
+    if prediction.suffix.lower() != ".jsonl":
+        return set()
+    text = _text(prediction)
+    keys = [(_stem(name), page) for name, page, _ in _lines(prediction, text)]
+    sources = [json.loads(line).get("source") for line in text.split("\n") if line.strip()]
+    return {key for key, source in zip(keys, sources, strict=True) if source == "text-layer"}
+
+
 def named_documents(prediction: Path) -> list[Path]:
     """The documents whose text layers `read_text_layers` reads.
 
