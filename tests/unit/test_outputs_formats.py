@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,22 @@ def test_failures_are_visible_in_place():
         "\fbegins well\n[vlmcli: page 2 cut: looped]\n"
         "\f[vlmcli: x.pdf failed: damaged]\n"
     )
+
+
+def test_the_documentation_shows_what_stands_in_a_failed_page_s_place():
+    docs = (Path(__file__).parents[2] / "docs/records.md").read_text()
+    shown = docs.split("```text\n")[1].split("```")[0]
+    some = [
+        failed(number=2, code="render"),
+        failed(number=3, code="timeout"),
+        page(number=4, text="", status="looped"),
+        failed("locked.pdf", 0, "encrypted"),
+    ]
+    assert joined(TextFormatter(), some).replace("\f", "") == shown
+    markdown = joined(MarkdownFormatter(), some[:1])
+    assert markdown.strip().split("\n")[-1] in docs
+    line = shown.split("\n")[0]
+    assert line in (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_markdown_pages_and_documents_are_marked():
