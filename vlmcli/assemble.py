@@ -178,6 +178,7 @@ def scaled_lines(
     if size == new_size or not all(size):
         return tuple(lines)
     across, down = new_size[0] / size[0], new_size[1] / size[1]
+    matrix = (across, 0.0, 0.0), (0.0, down, 0.0)
     return tuple(
         replace(
             line,
@@ -187,6 +188,7 @@ def scaled_lines(
                 round(line.bbox[2] * across),
                 round(line.bbox[3] * down),
             ),
+            strip=None if line.strip is None else line.strip.moved(matrix),
         )
         for line in lines
     )

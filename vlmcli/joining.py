@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from vlmcli.documents.lines import LineCrop, join_text
+from vlmcli.documents.lines.words import word_columns
 from vlmcli.reading import CropText
 from vlmcli.results import Line
+from vlmcli.strip import Strip
 
 _LEAST_CONFIDENCE = 0.65
 """Mean over a page's characters, below which what was read is rubbish. Of 140 pages (public set,
@@ -54,9 +57,25 @@ def join_crops(
                 ),
                 text=text,
                 confidence=_confidence([answer for _, answer in members]),
+                strip=_strip(members),
             )
         )
     return tuple(lines), join_text(places, [line.text for line in lines])
+
+
+def _strip(members: Sequence[tuple[LineCrop, CropText]]) -> Strip | None:
+    """Where a line lies, and its words, of which its crops' pictures tell."""
+    strip = members[0][0].strip
+    if strip is None:
+        return None
+    words: list[tuple[int, int]] = []
+    for crop, answer in members:
+        first, last = crop.span
+        unit = (last - first) / crop.pixels.shape[1]
+        for start, stop in word_columns(crop.pixels, answer.text):
+            low = max(0, round(first + start * unit))
+            words.append((low, max(low + 1, round(first + stop * unit))))
+    return replace(strip, words=tuple(words))
 
 
 def _confidence(answers: Sequence[CropText]) -> float | None:

@@ -64,4 +64,5 @@ class InOrder:
 def record_bytes(record: PageRecord) -> int:
     """About what a record keeps in memory, in bytes."""
     texts = len(record.text) + sum(len(line.text) + 200 for line in record.lines)
-    return _RECORD_OVERHEAD + 2 * texts
+    places = sum(line.strip.nbytes for line in record.lines if line.strip is not None)
+    return _RECORD_OVERHEAD + 2 * texts + places

@@ -23,7 +23,7 @@ _OWN_ENTRIES = frozenset({"device", "dtype"})
 _READING_CODE = (
     *("documents", "engine", "kernels", "readers", "remote", "markup"),
     *("reading.py", "answering.py", "answers.py", "assemble.py", "joining.py", "loops.py"),
-    "rapidocr.py",
+    *("rapidocr.py", "strip.py"),
 )
 _LIBRARIES = ("torch", "numpy", "opencv-python-headless", "tokenizers")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from vlmcli.strip import Strip
 from vlmcli.version import SCHEMA_VERSION
 
 Status = Literal["ok", "blank", "error", "looped", "timeout"]
@@ -24,6 +25,9 @@ class Line:
     bbox: tuple[int, int, int, int]
     text: str
     confidence: float | None = None
+    strip: Strip | None = None
+    """Where its print and its words lie, whichever way it runs; None where only the box is known:
+    in text layers, other readers' lines, and results of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +173,9 @@ class PageRecord:
         for name in ("error", "answers", "data", "time"):
             if data[name] is None:
                 del data[name]
+        for line in data["lines"]:
+            if line["strip"] is None:
+                del line["strip"]
         sources = data["tokens"].pop("sources")
         if sources:
             data["tokens"]["sources"] = {source.pop("name"): source for source in sources}
@@ -212,10 +219,7 @@ class PageRecord:
             downscaled=data.get("downscaled", False),
             blank=data.get("blank", False),
             suspect=tuple(data.get("suspect", ())),
-            lines=tuple(
-                Line(bbox=tuple(line["bbox"]), text=line["text"], confidence=line.get("confidence"))
-                for line in data.get("lines", ())
-            ),
+            lines=tuple(_line(line) for line in data.get("lines", ())),
             reuse=Reuse(
                 kind=reuse.get("kind", "none"),
                 origin=None
@@ -239,6 +243,16 @@ class PageRecord:
     def without_timings(self) -> "PageRecord":
         """The record with its seconds zeroed: what two runs of one job must agree on."""
         return replace(self, seconds=Seconds())
+
+
+def _line(data: Mapping[str, Any]) -> Line:
+    strip = data.get("strip")
+    return Line(
+        bbox=tuple(data["bbox"]),
+        text=data["text"],
+        confidence=data.get("confidence"),
+        strip=None if strip is None else Strip.from_dict(strip),
+    )
 
 
 def _tokens(data: Mapping[str, Any]) -> TokenCounts:

@@ -81,7 +81,7 @@ MEMBERS = dict.fromkeys(
         *("finished", "output_checks"),
     ),
     "pipeline",
-) | {"rapidocr": "checkpoint", "joining": "reading"}
+) | {"rapidocr": "checkpoint", "joining": "reading", "strip": "results"}
 """Modules that make up one component under another name."""
 
 THIRD_PARTY = {

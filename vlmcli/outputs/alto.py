@@ -1,9 +1,13 @@
 """ALTO 4.2: the XML of libraries and archives, with the box of every page, line and word.
 
 One file holds the pages of one document, or of several. Blank pages are pages without lines. A
-failed page has no lines; `PAGECLASS` says that it failed. Word boxes are shares of line boxes (see
-`words`).
+failed page has no lines; `PAGECLASS` says that it failed. Lines of which the direction is known
+have a `BASELINE`; lines that do not run from left to right stand in blocks with a `ROTATION`. For
+word boxes see `words`.
 """
+
+from collections.abc import Sequence
+from itertools import groupby
 
 from vlmcli.outputs.base import Formatter
 from vlmcli.outputs.markup import escape, quoteattr
@@ -53,11 +57,12 @@ class AltoFormatter(Formatter):
             f'  <Page ID="page_{number}" PHYSICAL_IMG_NR="{record.page}" {size}{kind}>\n',
             f'   <PrintSpace HPOS="0" VPOS="0" {size}>\n',
         ]
-        lines = list(lines_of(record))
-        if lines:
-            box = _box(bounds_of(lines))
-            parts.append(f'    <TextBlock ID="block_{number}" {box}>\n')
-            for index, line in enumerate(lines, 1):
+        blocks = groupby(enumerate(lines_of(record), 1), key=lambda pair: _quarter(pair[1]))
+        for block, (quarter, group) in enumerate(blocks, 1):
+            numbered = list(group)
+            name = f"block_{number}" if block == 1 else f"block_{number}_{block}"
+            parts.append(_block(name, quarter, [line for _, line in numbered]))
+            for index, line in numbered:
                 parts += _line(f"line_{number}_{index}", line)
             parts.append("    </TextBlock>\n")
         return head + "".join(parts) + "   </PrintSpace>\n  </Page>\n"
@@ -67,20 +72,43 @@ class AltoFormatter(Formatter):
         return _TAIL
 
 
+def _quarter(line: Line) -> int:
+    """Quarter turns counter-clockwise by which a line is turned."""
+    return 0 if line.strip is None else line.strip.quarter
+
+
+def _block(name: str, quarter: int, lines: Sequence[Line]) -> str:
+    turn = f' ROTATION="{90 * quarter}"' if quarter else ""
+    return f'    <TextBlock ID="{name}" {_box(bounds_of(lines))}{turn}>\n'
+
+
 def _line(name: str, line: Line) -> list[str]:
     sure = "" if line.confidence is None else f' WC="{line.confidence:.2f}"'
-    parts = [f'     <TextLine ID="{name}" {_box(line.bbox)}>\n']
+    parts = [f'     <TextLine ID="{name}" {_box(line.bbox)}{_baseline(line)}>\n']
     before: Word | None = None
     for word in words_of(line):
         if before is not None:
-            gap = max(0, word.bbox[0] - before.bbox[2])
-            parts.append(
-                f'      <SP HPOS="{before.bbox[2]}" VPOS="{word.bbox[1]}" WIDTH="{gap}"/>\n'
-            )
+            parts.append(_space(line, before, word))
         content = quoteattr(word.text)
         parts.append(f"      <String CONTENT={content} {_box(word.bbox)}{sure}/>\n")
         before = word
     return [*parts, "     </TextLine>\n"]
+
+
+def _baseline(line: Line) -> str:
+    if line.strip is None:
+        return ""
+    (x0, y0), (x1, y1) = line.strip.start, line.strip.end
+    return f' BASELINE="{x0:.0f},{y0:.0f} {x1:.0f},{y1:.0f}"'
+
+
+def _space(line: Line, before: Word, word: Word) -> str:
+    """The blank between two words: of its box, the format has no height."""
+    left, top, width = before.bbox[2], word.bbox[1], word.bbox[0] - before.bbox[2]
+    if line.strip is not None and word.span[0] > before.span[1]:
+        x0, y0, x1, _ = line.strip.part(before.span[1], word.span[0]).box
+        left, top, width = x0, y0, x1 - x0
+    return f'      <SP HPOS="{left}" VPOS="{top}" WIDTH="{max(0, width)}"/>\n'
 
 
 def _box(box: tuple[int, ...]) -> str:

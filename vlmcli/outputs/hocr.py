@@ -1,7 +1,8 @@
 """hOCR 1.2: an XHTML file with the box of every page, line and word, as OCR tools exchange it.
 
-Blank pages are pages without lines. A failed page has no lines and says why in a comment. Word
-boxes are shares of line boxes (see `words`).
+Blank pages are pages without lines. A failed page has no lines and says why in a comment. Lines of
+which the direction is known have a `baseline`, or a `textangle` where they do not run from left to
+right. For word boxes see `words`.
 """
 
 from vlmcli.outputs.base import Formatter, failure_note
@@ -72,8 +73,24 @@ def _line(name: str, line: Line) -> list[str]:
         f"{escape(word.text)}</span>\n"
         for number, word in enumerate(words_of(line), 1)
     ]
-    start = f'     <span class="ocr_line" id="line_{name}" title="{_bbox(line.bbox)}">\n'
+    title = _bbox(line.bbox) + _direction(line)
+    start = f'     <span class="ocr_line" id="line_{name}" title="{title}">\n'
     return [start, *words, "     </span>\n"]
+
+
+def _direction(line: Line) -> str:
+    """How a line runs: its slope and foot from the box's lower left, or its angle if turned.
+
+    Angles count degrees counter-clockwise.
+    """
+    if line.strip is None:
+        return ""
+    if line.strip.quarter:
+        return f"; textangle {-line.strip.angle % 360:.4g}"
+    (x0, y0), (x1, y1) = line.strip.start, line.strip.end
+    slope = (y1 - y0) / (x1 - x0)
+    foot = y0 - slope * (x0 - line.bbox[0]) - line.bbox[3]
+    return f"; baseline {slope:.4f} {round(foot)}"
 
 
 def _bbox(box: tuple[int, ...]) -> str:

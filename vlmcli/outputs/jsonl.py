@@ -7,8 +7,11 @@ from typing import Any
 from vlmcli.errors import InputError
 from vlmcli.outputs.base import Formatter
 from vlmcli.results import PageRecord
+from vlmcli.strip import Strip
 
 EXTENSION = ".jsonl"
+_FARTHEST = 1e9
+"""Pixels: no page is that large."""
 
 
 class JsonlFormatter(Formatter):
@@ -79,6 +82,7 @@ def _wrong_fields(record: PageRecord) -> list[str]:
             and len(line.bbox) == 4
             and all(isinstance(side, int) for side in line.bbox)
             and (line.confidence is None or _is_number(line.confidence))
+            and (line.strip is None or _is_strip(line.strip))
             for line in record.lines
         ),
         "reuse": _is_text(record.reuse.kind)
@@ -95,6 +99,14 @@ def _wrong_fields(record: PageRecord) -> list[str]:
         ),
     }
     return [name for name, is_right in checks.items() if not is_right]
+
+
+def _is_strip(strip: Strip) -> bool:
+    lengths = (*strip.start, *strip.end, strip.ascent, strip.descent, strip.bow)
+    places = [place for word in strip.words for place in word]
+    # No number that is none, nor one that geometry cannot compute with.
+    is_near = all(_is_number(one) and abs(one) <= _FARTHEST for one in (*lengths, *places))
+    return is_near and all(isinstance(place, int) for place in places)
 
 
 def _is_text(value: Any) -> bool:

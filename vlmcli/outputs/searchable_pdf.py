@@ -9,9 +9,11 @@ spread over the page's height. As PDF/A the file is written anew, its pages are 
 """
 
 import contextlib
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,9 @@ from vlmcli.outputs.glyphless import ADVANCE, DESCENT, GlyphlessFont
 from vlmcli.outputs.old_reading import OldReading, add_resource, shown
 from vlmcli.outputs.pdf_pages import write_pictures
 from vlmcli.outputs.unsaid import unsaid
-from vlmcli.outputs.words import lines_of
+from vlmcli.outputs.words import lines_of, words_of
 from vlmcli.results import Line, PageRecord
+from vlmcli.strip import Strip
 
 EXTENSION = ".pdf"
 _FONT = "VlmcliText"
@@ -194,21 +197,56 @@ def _unsaid(page: Any, record: PageRecord, lines: list[Line]) -> list[Line]:
 def _content(page: Any, record: PageRecord, lines: list[Line], font: GlyphlessFont) -> bytes:
     """A content stream that writes the lines, invisible, where they stand on the displayed page."""
     pymupdf = mupdf.load()
-    to_pdf = _to_user_space(page)
-    scale_x, scale_y = page.rect.width / record.width, page.rect.height / record.height
-    right = pymupdf.Point(1, 0) * pymupdf.Matrix(*list(to_pdf)[:4], 0, 0)
-    up = pymupdf.Point(0, -1) * pymupdf.Matrix(*list(to_pdf)[:4], 0, 0)
+    scale = pymupdf.Matrix(page.rect.width / record.width, page.rect.height / record.height)
+    to_pdf = tuple(scale * _to_user_space(page))
     parts = [b"q BT 3 Tr\n"]
     for line in lines:
-        x0, y0, x1, y1 = line.bbox
-        size = (y1 - y0) * scale_y
-        origin = pymupdf.Point(x0 * scale_x, (y1 - _BASELINE * (y1 - y0)) * scale_y) * to_pdf
-        natural = len(line.text) * size * ADVANCE / 1000
-        stretch = 100 * (x1 - x0) * scale_x / natural
-        matrix = f"{right.x:.4f} {right.y:.4f} {up.x:.4f} {up.y:.4f} {origin.x:.3f} {origin.y:.3f}"
-        parts.append(f"/{_FONT} {size:.3f} Tf {stretch:.3f} Tz {matrix} Tm ".encode())
-        parts.append(font.text_string(line.text) + b" Tj\n")
+        for text, strip in _pieces(line):
+            parts.append(_placed(strip, len(text), to_pdf) + font.text_string(text) + b" Tj\n")
     return b"".join([*parts, b"ET Q\n"])
+
+
+def _pieces(line: Line) -> Iterator[tuple[str, Strip]]:
+    """What is written in one go, and where: words, or a line of which only the box is known.
+
+    A word takes the blank behind it along, which programs that copy text want to see.
+    """
+    if line.strip is None:
+        x0, y0, x1, y1 = line.bbox
+        foot = float(y1)
+        yield line.text, Strip(start=(x0, foot), end=(x1, foot), ascent=foot - y0, descent=0.0)
+        return
+    words = list(words_of(line))
+    for word, following in zip_longest(words, words[1:]):
+        strip = line.strip.part(*word.span)
+        if following is None:
+            yield word.text, strip
+        else:
+            blank = len(word.text) + 1
+            yield word.text + " ", strip.part(0.0, strip.length * blank / len(word.text))
+
+
+def _placed(strip: Strip, length: int, to_pdf: tuple[float, ...]) -> bytes:
+    """Operators for so many glyphs that fill a strip of pixels, whose font box is what is marked.
+
+    Args:
+        strip: that has an area.
+        length: number of glyphs.
+        to_pdf: pixels of the displayed page to the coordinates of the page's content.
+    """
+    a, b, c, d, e, f = to_pdf
+    upper, _, right, left = strip.corners()
+    # Vectors in the page's coordinates: along the print, and from its foot to its head.
+    along_x, along_y = right[0] - left[0], right[1] - left[1]
+    up_x, up_y = upper[0] - left[0], upper[1] - left[1]
+    along = a * along_x + c * along_y, b * along_x + d * along_y
+    up = a * up_x + c * up_y, b * up_x + d * up_y
+    width, size = math.hypot(*along), math.hypot(*up)
+    x = a * left[0] + c * left[1] + e + _BASELINE * up[0]
+    y = b * left[0] + d * left[1] + f + _BASELINE * up[1]
+    stretch = 100 * width / (length * size * ADVANCE / 1000)
+    turn = " ".join(f"{one:.5f}" for one in (*(v / width for v in along), *(v / size for v in up)))
+    return f"/{_FONT} {size:.3f} Tf {stretch:.3f} Tz {turn} {x:.3f} {y:.3f} Tm ".encode()
 
 
 def _to_user_space(page: Any) -> Any:

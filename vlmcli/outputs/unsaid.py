@@ -7,12 +7,14 @@ is an earlier reading of the same picture.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from vlmcli.documents.base import Fragment
-from vlmcli.outputs.words import Box, Word, words_of
+from vlmcli.outputs.words import Word, bounds_of, words_of
 from vlmcli.results import Line
 
+_Sides = tuple[float, float, float, float]
 _MOST_OF_A_LINE = 0.6
 """Share of a line's words that the page says, from which on the others are misread words of it."""
 
@@ -26,7 +28,7 @@ def unsaid(lines: Iterable[Line], fragments: Sequence[Fragment]) -> Iterator[Lin
     """
     visible = [fragment for fragment in fragments if not fragment.invisible]
     for line in lines:
-        said = Counter(_key(word) for word in _words_under(line.bbox, visible))
+        said = Counter(_key(word) for word in _words_under(line, visible))
         if not said:
             yield line
         else:
@@ -48,22 +50,34 @@ def _rest(line: Line, said: Counter[str]) -> Iterator[Line]:
 
 
 def _joined(words: Sequence[Word], line: Line) -> Line:
+    text = " ".join(word.text for word in words)
+    if line.strip is not None:
+        start, end = words[0].span[0], words[-1].span[1]
+        places = ((word.span[0] - start, word.span[1] - start) for word in words)
+        strip = replace(
+            line.strip.part(start, end),
+            words=tuple((round(first), round(last)) for first, last in places),
+        )
+        box = bounds_of([Line(bbox=word.bbox, text=word.text) for word in words])
+        return Line(bbox=box, text=text, confidence=line.confidence, strip=strip)
     _, y0, _, y1 = line.bbox
     box = words[0].bbox[0], y0, words[-1].bbox[2], y1
-    text = " ".join(word.text for word in words)
     return Line(bbox=box, text=text, confidence=line.confidence)
 
 
-def _words_under(box: Box, fragments: Iterable[Fragment]) -> Iterator[str]:
+def _words_under(line: Line, fragments: Iterable[Fragment]) -> Iterator[str]:
     """Words of fragments that stand within a line's box; those of turned ones count whole."""
-    x0, y0, x1, y1 = box
-    slack = y1 - y0
+    runs_down = line.strip is not None and line.strip.quarter % 2 == 1
+    x0, y0, x1, y1 = _lying(line.bbox, runs_down)
+    slack: float = y1 - y0
+    if line.strip is not None:
+        slack = line.strip.ascent + line.strip.descent
     for fragment in fragments:
-        left, top, right, bottom = fragment.box
+        left, top, right, bottom = _lying(fragment.box, runs_down)
         overlap = min(y1, bottom) - max(y0, top)
         if right < x0 or left > x1 or overlap <= 0.5 * min(y1 - y0, bottom - top):
             continue
-        is_level = not fragment.angle and not fragment.vertical
+        is_level = not fragment.angle and not fragment.vertical and not runs_down
         unit = (right - left) / max(1, len(fragment.text))
         place = 0
         for word in fragment.text.split(" "):
@@ -71,6 +85,12 @@ def _words_under(box: Box, fragments: Iterable[Fragment]) -> Iterator[str]:
             if word.strip() and (not is_level or x0 - slack <= middle <= x1 + slack):
                 yield word
             place += len(word) + 1
+
+
+def _lying(box: _Sides, runs_down: bool) -> _Sides:
+    """A box as it lies beside a line that runs from left to right."""
+    x0, y0, x1, y1 = box
+    return (y0, x0, y1, x1) if runs_down else box
 
 
 def _key(word: str) -> str:

@@ -1,17 +1,19 @@
 """Where the words of a line stand, for formats that want a box for each.
 
-Readers give boxes of lines. A word's box is its share of the line's, by characters: good enough to
-mark a word that was searched for, not to measure it.
+A line with a strip has the places of its words, whichever way it runs; where the print did not tell
+them, and in lines of which only the box is known, each word has its share of the line's length:
+good enough to mark a word that was searched for, not to measure it.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vlmcli.documents.lines.words import word_shares
 from vlmcli.outputs.base import plain
 from vlmcli.results import Line, PageRecord
+from vlmcli.strip import Box, Strip
 
-Box = tuple[int, int, int, int]
 _UNSTORABLE = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
@@ -21,6 +23,8 @@ class Word:
 
     text: str
     bbox: Box
+    span: tuple[float, float] = (0.0, 0.0)
+    """Where it begins and ends along its line's strip, in pixels; of no use in lines without."""
 
 
 def storable(text: str) -> str:
@@ -39,7 +43,8 @@ def lines_of(record: PageRecord) -> Iterator[Line]:
             text = " ".join(storable(line.text).split())
             x0, y0, x1, y1 = line.bbox
             if text and x0 < x1 and y0 < y1:
-                yield Line(bbox=line.bbox, text=text, confidence=line.confidence)
+                strip = line.strip if line.strip is not None and line.strip.is_real else None
+                yield Line(bbox=line.bbox, text=text, confidence=line.confidence, strip=strip)
         return
     texts = [" ".join(text.split()) for text in storable(record.text).splitlines()]
     texts = [text for text in texts if text]
@@ -60,7 +65,10 @@ def bounds_of(lines: Sequence[Line]) -> Box:
 
 
 def words_of(line: Line) -> Iterator[Word]:
-    """The words of a line whose text has single spaces."""
+    """The words of a line out of `lines_of`: its text has single spaces, its strip an area."""
+    if line.strip is not None:
+        yield from _along(line, line.strip)
+        return
     x0, y0, x1, y1 = line.bbox
     unit = (x1 - x0) / len(line.text)
     place = 0
@@ -68,3 +76,22 @@ def words_of(line: Line) -> Iterator[Word]:
         left, right = round(x0 + unit * place), round(x0 + unit * (place + len(text)))
         yield Word(text=text, bbox=(left, y0, max(left + 1, right), y1))
         place += len(text) + 1
+
+
+def _along(line: Line, strip: Strip) -> Iterator[Word]:
+    texts = line.text.split(" ")
+    spans: Sequence[tuple[float, float]] = strip.words
+    if len(spans) != len(texts):
+        length = strip.length
+        spans = [(length * start, length * end) for start, end in word_shares(line.text)]
+    for text, (start, end) in zip(texts, spans, strict=True):
+        box = _within(strip.part(start, end).box, line.bbox)
+        yield Word(text=text, bbox=box, span=(start, end))
+
+
+def _within(box: Box, outer: Box) -> Box:
+    """What of a box lies in another one; a pixel of that at least."""
+    left = min(max(box[0], outer[0]), outer[2] - 1)
+    top = min(max(box[1], outer[1]), outer[3] - 1)
+    right, bottom = min(box[2], outer[2]), min(box[3], outer[3])
+    return left, top, max(left + 1, right), max(top + 1, bottom)

@@ -45,7 +45,12 @@ def _moved(line: Line, motion: Motion, own: PageRecord) -> Line:
     """A line of the source's where it lies on the page: its corners' box, kept on the page."""
     x0, y0, x1, y1 = line.bbox
     corners = np.array([[x, y, 1.0] for x in (x0, x1) for y in (y0, y1)])
-    moved = corners @ motion.inverse().matrix.T
+    matrix = motion.inverse().matrix
+    moved = corners @ matrix.T
     low = np.clip(np.rint(moved.min(0)), 0, (own.width, own.height)).astype(int)
     high = np.clip(np.rint(moved.max(0)), 0, (own.width, own.height)).astype(int)
-    return replace(line, bbox=(int(low[0]), int(low[1]), int(high[0]), int(high[1])))
+    return replace(
+        line,
+        bbox=(int(low[0]), int(low[1]), int(high[0]), int(high[1])),
+        strip=None if line.strip is None else line.strip.moved(matrix.tolist()),
+    )

@@ -63,7 +63,9 @@ class RecentPage:
         """Bytes that it counts for."""
         record = self.record
         text = 0 if record is None else 4 * len(record.text) + 300 * len(record.lines)
-        return self.page.fingerprint.nbytes + _OVERHEAD + text
+        lines = record.lines if record is not None else ()
+        places = sum(line.strip.nbytes for line in lines if line.strip is not None)
+        return self.page.fingerprint.nbytes + _OVERHEAD + text + places
 
 
 class RecentPages:

@@ -43,6 +43,8 @@ def crop_lines(
     crops: list[LineCrop] = []
     for index, line in enumerate(lines):
         strip = _strip(grey, line, height)
+        side = _SIDE * line.size
+        unit = (line.length + 2 * side) / strip.shape[1]
         for start, stop in _cuts(strip, max_width):
             crops.append(
                 LineCrop(
@@ -53,6 +55,8 @@ def crop_lines(
                     row=line.row,
                     cell=line.cell,
                     glued=line.glued,
+                    strip=line.strip,
+                    span=(start * unit - side, stop * unit - side),
                 )
             )
     return tuple(crops)

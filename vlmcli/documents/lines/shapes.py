@@ -1,9 +1,12 @@
 """What line finding hands on: text lines with their place, and their pictures. Plain data."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from vlmcli.strip import Strip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,16 @@ class TextLine:
     glued: bool = False
     """An initial several lines high: the next line's text follows without a space."""
 
+    @property
+    def strip(self) -> Strip:
+        """The same place as records have it: edges of pixels instead of their centres."""
+        radians = math.radians(self.angle)
+        x, y = self.start[0] + 0.5, self.start[1] + 0.5
+        end = x + self.length * math.cos(radians), y + self.length * math.sin(radians)
+        return Strip(
+            start=(x, y), end=end, ascent=self.ascent, descent=self.descent, bow=self.bow
+        ).rounded()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineCrop:
@@ -53,3 +66,7 @@ class LineCrop:
     row: int
     cell: int | None
     glued: bool = False
+    strip: Strip | None = None
+    """Where the text line lies."""
+    span: tuple[float, float] = (0.0, 0.0)
+    """Which part of the text line it shows: page pixels along the strip, margins included."""
