@@ -9,6 +9,7 @@ from vlmcli.documents.prepared import PreparedPage
 from vlmcli.joining import doubts, join_crops
 from vlmcli.reading import PageReading
 from vlmcli.results import ErrorInfo, Line, PageAnswer, PageRecord, Seconds, Status
+from vlmcli.strip import moved
 
 _MIN_TRIPLES = 20
 _MIN_LIKENESS = 0.5
@@ -188,7 +189,7 @@ def scaled_lines(
                 round(line.bbox[2] * across),
                 round(line.bbox[3] * down),
             ),
-            strip=None if line.strip is None else line.strip.moved(matrix),
+            strip=None if line.strip is None else moved(line.strip, matrix),
         )
         for line in lines
     )

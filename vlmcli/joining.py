@@ -8,8 +8,7 @@ from itertools import groupby
 from vlmcli.documents.lines import LineCrop, join_text
 from vlmcli.documents.lines.words import word_columns
 from vlmcli.reading import CropText
-from vlmcli.results import Line
-from vlmcli.strip import Strip
+from vlmcli.results import Line, Strip
 
 _LEAST_CONFIDENCE = 0.65
 """Mean over a page's characters, below which what was read is rubbish. Of 140 pages (public set,

@@ -9,13 +9,38 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from vlmcli.strip import Strip
 from vlmcli.version import SCHEMA_VERSION
 
 Status = Literal["ok", "blank", "error", "looped", "timeout"]
 Source = Literal["text-layer", "model", "reuse"]
 ReuseKind = Literal["none", "exact", "verified", "draft", "similar"]
 VerifiedBy = Literal["sha256", "pixel-diff", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The place of a line's print: it runs from `start` to `end`, as its text does.
+
+    Pixels of the displayed page, measured from its upper left corner (edges of pixels, not their
+    centres). `strip.py` has the geometry.
+    """
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    """The ends of the baseline."""
+    ascent: float
+    descent: float
+    """How far print reaches above and below the baseline, as the text stands."""
+    bow: float = 0.0
+    """How far the middle of a parabolic baseline lies below its chord, as the text stands."""
+    words: tuple[tuple[int, int], ...] = ()
+    """Where each word of the text begins and ends, measured along the chord from `start`; empty
+    where that is not known."""
+
+    @property
+    def nbytes(self) -> int:
+        """About what keeping it costs, in bytes."""
+        return 500 + 180 * len(self.words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,12 +271,25 @@ class PageRecord:
 
 
 def _line(data: Mapping[str, Any]) -> Line:
-    strip = data.get("strip")
     return Line(
         bbox=tuple(data["bbox"]),
         text=data["text"],
         confidence=data.get("confidence"),
-        strip=None if strip is None else Strip.from_dict(strip),
+        strip=_strip(data.get("strip")),
+    )
+
+
+def _strip(data: Mapping[str, Any] | None) -> Strip | None:
+    if data is None:
+        return None
+    (x0, y0), (x1, y1) = data["start"], data["end"]
+    return Strip(
+        start=(x0, y0),
+        end=(x1, y1),
+        ascent=data["ascent"],
+        descent=data["descent"],
+        bow=data.get("bow", 0.0),
+        words=tuple((start, end) for start, end in data.get("words", ())),
     )
 
 

@@ -13,6 +13,7 @@ from vlmcli.results import (
     Reuse,
     ReuseOrigin,
     Seconds,
+    Strip,
     TokenCounts,
 )
 
@@ -21,11 +22,22 @@ _seconds = st.floats(0, 1e6, allow_nan=False)
 texts = st.text(st.characters(), max_size=60)
 """Any text a font or a file name can yield, lone surrogates and control characters included."""
 
+_lengths = st.floats(-1e4, 1e4)
+strips = st.builds(
+    Strip,
+    start=st.tuples(_lengths, _lengths),
+    end=st.tuples(_lengths, _lengths),
+    ascent=_lengths,
+    descent=_lengths,
+    bow=_lengths,
+    words=st.lists(st.tuples(st.integers(-9, 9999), st.integers(-9, 9999)), max_size=4).map(tuple),
+)
 lines = st.builds(
     Line,
     bbox=st.tuples(_counts, _counts, _counts, _counts),
     text=texts,
     confidence=st.none() | st.floats(0, 1),
+    strip=st.none() | strips,
 )
 reuses = st.builds(
     Reuse,

@@ -13,6 +13,7 @@ from vlmcli.outputs.base import Formatter
 from vlmcli.outputs.markup import escape, quoteattr
 from vlmcli.outputs.words import Word, bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
+from vlmcli.strip import box_of, part_of, quarter_of
 from vlmcli.version import __version__
 
 EXTENSION = ".xml"
@@ -74,7 +75,7 @@ class AltoFormatter(Formatter):
 
 def _quarter(line: Line) -> int:
     """Quarter turns counter-clockwise by which a line is turned."""
-    return 0 if line.strip is None else line.strip.quarter
+    return 0 if line.strip is None else quarter_of(line.strip)
 
 
 def _block(name: str, quarter: int, lines: Sequence[Line]) -> str:
@@ -106,7 +107,7 @@ def _space(line: Line, before: Word, word: Word) -> str:
     """The blank between two words: of its box, the format has no height."""
     left, top, width = before.bbox[2], word.bbox[1], word.bbox[0] - before.bbox[2]
     if line.strip is not None and word.span[0] > before.span[1]:
-        x0, y0, x1, _ = line.strip.part(before.span[1], word.span[0]).box
+        x0, y0, x1, _ = box_of(part_of(line.strip, before.span[1], word.span[0]))
         left, top, width = x0, y0, x1 - x0
     return f'      <SP HPOS="{left}" VPOS="{top}" WIDTH="{max(0, width)}"/>\n'
 

@@ -9,6 +9,7 @@ from vlmcli.outputs.base import Formatter, failure_note
 from vlmcli.outputs.markup import escape, quoteattr
 from vlmcli.outputs.words import bounds_of, lines_of, storable, words_of
 from vlmcli.results import Line, PageRecord
+from vlmcli.strip import angle_of, quarter_of
 from vlmcli.version import __version__
 
 EXTENSION = ".hocr"
@@ -85,8 +86,8 @@ def _direction(line: Line) -> str:
     """
     if line.strip is None:
         return ""
-    if line.strip.quarter:
-        return f"; textangle {-line.strip.angle % 360:.4g}"
+    if quarter_of(line.strip):
+        return f"; textangle {-angle_of(line.strip) % 360:.4g}"
     (x0, y0), (x1, y1) = line.strip.start, line.strip.end
     slope = (y1 - y0) / (x1 - x0)
     foot = y0 - slope * (x0 - line.bbox[0]) - line.bbox[3]

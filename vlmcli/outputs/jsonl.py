@@ -6,8 +6,7 @@ from typing import Any
 
 from vlmcli.errors import InputError
 from vlmcli.outputs.base import Formatter
-from vlmcli.results import PageRecord
-from vlmcli.strip import Strip
+from vlmcli.results import PageRecord, Strip
 
 EXTENSION = ".jsonl"
 _FARTHEST = 1e9

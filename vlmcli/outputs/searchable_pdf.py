@@ -30,13 +30,15 @@ from vlmcli.outputs.old_reading import OldReading, add_resource, shown
 from vlmcli.outputs.pdf_pages import write_pictures
 from vlmcli.outputs.unsaid import unsaid
 from vlmcli.outputs.words import lines_of, words_of
-from vlmcli.results import Line, PageRecord
-from vlmcli.strip import Strip
+from vlmcli.results import Line, PageRecord, Strip
+from vlmcli.strip import corners_of, length_of, part_of, slant_of
 
 EXTENSION = ".pdf"
 _FONT = "VlmcliText"
 _BASELINE = -DESCENT / 1000
 """Where letters stand, as a share of a line's height from below: its box is what is marked."""
+_LEAST_RISE = 0.3
+"""Points over the length of a word; Poppler bears 0.5."""
 _CHUNK = 1 << 20
 
 
@@ -197,13 +199,34 @@ def _unsaid(page: Any, record: PageRecord, lines: list[Line]) -> list[Line]:
 def _content(page: Any, record: PageRecord, lines: list[Line], font: GlyphlessFont) -> bytes:
     """A content stream that writes the lines, invisible, where they stand on the displayed page."""
     pymupdf = mupdf.load()
-    scale = pymupdf.Matrix(page.rect.width / record.width, page.rect.height / record.height)
+    points = page.rect.width / record.width
+    scale = pymupdf.Matrix(points, page.rect.height / record.height)
     to_pdf = tuple(scale * _to_user_space(page))
     parts = [b"q BT 3 Tr\n"]
     for line in lines:
+        is_slanting = line.strip is not None and _is_slanting(line.strip, points)
+        if is_slanting:
+            text = line.text.encode("utf-16-be").hex()
+            parts.append(f"/Span <</ActualText <FEFF{text}>>> BDC\n".encode())
         for text, strip in _pieces(line):
             parts.append(_placed(strip, len(text), to_pdf) + font.text_string(text) + b" Tj\n")
+        if is_slanting:
+            parts.append(b"EMC\n")
     return b"".join([*parts, b"ET Q\n"])
+
+
+def _is_slanting(strip: Strip, points: float) -> bool:
+    """Whether its text is to be told as a whole, by its `ActualText`.
+
+    Poppler (pdftotext, Evince) parts letters that rise over each other; told the text, it does not,
+    and takes the line for one word.
+
+    Args:
+        points: to one pixel.
+    """
+    rise = abs(math.sin(math.radians(slant_of(strip))))
+    lengths = (end - start for start, end in strip.words or ((0, length_of(strip)),))
+    return points * rise * max(lengths) > _LEAST_RISE
 
 
 def _pieces(line: Line) -> Iterator[tuple[str, Strip]]:
@@ -218,12 +241,12 @@ def _pieces(line: Line) -> Iterator[tuple[str, Strip]]:
         return
     words = list(words_of(line))
     for word, following in zip_longest(words, words[1:]):
-        strip = line.strip.part(*word.span)
+        strip = part_of(line.strip, *word.span)
         if following is None:
             yield word.text, strip
         else:
             blank = len(word.text) + 1
-            yield word.text + " ", strip.part(0.0, strip.length * blank / len(word.text))
+            yield word.text + " ", part_of(strip, 0.0, length_of(strip) * blank / len(word.text))
 
 
 def _placed(strip: Strip, length: int, to_pdf: tuple[float, ...]) -> bytes:
@@ -235,7 +258,7 @@ def _placed(strip: Strip, length: int, to_pdf: tuple[float, ...]) -> bytes:
         to_pdf: pixels of the displayed page to the coordinates of the page's content.
     """
     a, b, c, d, e, f = to_pdf
-    upper, _, right, left = strip.corners()
+    upper, _, right, left = corners_of(strip)
     # Vectors in the page's coordinates: along the print, and from its foot to its head.
     along_x, along_y = right[0] - left[0], right[1] - left[1]
     up_x, up_y = upper[0] - left[0], upper[1] - left[1]

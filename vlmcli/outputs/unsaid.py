@@ -13,6 +13,7 @@ from itertools import groupby
 from vlmcli.documents.base import Fragment
 from vlmcli.outputs.words import Word, bounds_of, words_of
 from vlmcli.results import Line
+from vlmcli.strip import part_of, quarter_of
 
 _Sides = tuple[float, float, float, float]
 _MOST_OF_A_LINE = 0.6
@@ -55,7 +56,7 @@ def _joined(words: Sequence[Word], line: Line) -> Line:
         start, end = words[0].span[0], words[-1].span[1]
         places = ((word.span[0] - start, word.span[1] - start) for word in words)
         strip = replace(
-            line.strip.part(start, end),
+            part_of(line.strip, start, end),
             words=tuple((round(first), round(last)) for first, last in places),
         )
         box = bounds_of([Line(bbox=word.bbox, text=word.text) for word in words])
@@ -67,7 +68,7 @@ def _joined(words: Sequence[Word], line: Line) -> Line:
 
 def _words_under(line: Line, fragments: Iterable[Fragment]) -> Iterator[str]:
     """Words of fragments that stand within a line's box; those of turned ones count whole."""
-    runs_down = line.strip is not None and line.strip.quarter % 2 == 1
+    runs_down = line.strip is not None and quarter_of(line.strip) % 2 == 1
     x0, y0, x1, y1 = _lying(line.bbox, runs_down)
     slack: float = y1 - y0
     if line.strip is not None:

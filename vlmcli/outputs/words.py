@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from vlmcli.documents.lines.words import word_shares
 from vlmcli.outputs.base import plain
-from vlmcli.results import Line, PageRecord
-from vlmcli.strip import Box, Strip
+from vlmcli.results import Line, PageRecord, Strip
+from vlmcli.strip import Box, box_of, has_area, length_of, part_of
 
 _UNSTORABLE = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
@@ -43,7 +43,7 @@ def lines_of(record: PageRecord) -> Iterator[Line]:
             text = " ".join(storable(line.text).split())
             x0, y0, x1, y1 = line.bbox
             if text and x0 < x1 and y0 < y1:
-                strip = line.strip if line.strip is not None and line.strip.is_real else None
+                strip = line.strip if line.strip is not None and has_area(line.strip) else None
                 yield Line(bbox=line.bbox, text=text, confidence=line.confidence, strip=strip)
         return
     texts = [" ".join(text.split()) for text in storable(record.text).splitlines()]
@@ -82,10 +82,10 @@ def _along(line: Line, strip: Strip) -> Iterator[Word]:
     texts = line.text.split(" ")
     spans: Sequence[tuple[float, float]] = strip.words
     if len(spans) != len(texts):
-        length = strip.length
+        length = length_of(strip)
         spans = [(length * start, length * end) for start, end in word_shares(line.text)]
     for text, (start, end) in zip(texts, spans, strict=True):
-        box = _within(strip.part(start, end).box, line.bbox)
+        box = _within(box_of(part_of(strip, start, end)), line.bbox)
         yield Word(text=text, bbox=box, span=(start, end))
 
 

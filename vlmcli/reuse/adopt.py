@@ -6,6 +6,7 @@ import numpy as np
 
 from vlmcli.results import Line, PageRecord, Reuse, TokenCounts
 from vlmcli.reuse.registration import Motion
+from vlmcli.strip import moved as moved_strip
 
 _NOT_OF_THE_PIXELS = ("text-layer-disagrees",)
 """Suspicions that do not follow from what is to be seen: they are not taken over."""
@@ -52,5 +53,5 @@ def _moved(line: Line, motion: Motion, own: PageRecord) -> Line:
     return replace(
         line,
         bbox=(int(low[0]), int(low[1]), int(high[0]), int(high[1])),
-        strip=None if line.strip is None else line.strip.moved(matrix.tolist()),
+        strip=None if line.strip is None else moved_strip(line.strip, matrix.tolist()),
     )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vlmcli.strip import Strip
+from vlmcli.results import Strip
+from vlmcli.strip import rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,8 @@ class TextLine:
         radians = math.radians(self.angle)
         x, y = self.start[0] + 0.5, self.start[1] + 0.5
         end = x + self.length * math.cos(radians), y + self.length * math.sin(radians)
-        return Strip(
-            start=(x, y), end=end, ascent=self.ascent, descent=self.descent, bow=self.bow
-        ).rounded()
+        strip = Strip(start=(x, y), end=end, ascent=self.ascent, descent=self.descent, bow=self.bow)
+        return rounded(strip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
