@@ -19,6 +19,7 @@ from vlmcli.outputs import archival
 from vlmcli.outputs.archival import require_archivable, write_archival
 from vlmcli.outputs.files import AtomicFile
 from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
+from vlmcli.results import Line, PageRecord, Strip
 
 
 def archive(source, target, records):
@@ -106,6 +107,24 @@ def test_pictures_become_pdfa(tmp_path, name, mode):
         record = record_of(pdf.new_page(width=288, height=96))
     with archive(tmp_path / name, tmp_path / "a.pdf", [record]) as pdf:
         assert WORDS in pdf[0].get_text()
+    assert_is_pdfa(tmp_path / "a.pdf", 2)
+
+
+@pytest.mark.parametrize("fall", [0, 40, -25])
+def test_lines_that_are_told_as_a_whole_may_be_archived(tmp_path, fall):
+    """Of text that is askew, marked content says what it is."""
+    writing(600, 200, "Some words").save(tmp_path / "a.png")
+    strip = Strip(
+        start=(20, 90), end=(420, 90 + fall), ascent=30, descent=8, words=((0, 190), (200, 400))
+    )
+    line = Line(bbox=(15, 30, 430, 150), text="Some wörds", strip=strip)
+    record = PageRecord(
+        document="a.png", page=1, pages=1, status="ok", source="model", width=600, height=200,
+        text=line.text, lines=(line,),
+    )  # fmt: skip
+    with archive(tmp_path / "a.png", tmp_path / "a.pdf", [record]) as pdf:
+        assert pdf[0].get_text().strip() == "Some wörds"
+        assert (b"ActualText" in pdf[0].read_contents()) == bool(fall)
     assert_is_pdfa(tmp_path / "a.pdf", 2)
 
 

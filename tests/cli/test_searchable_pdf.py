@@ -17,7 +17,8 @@ from vlmcli.documents.source import Source
 from vlmcli.outputs.files import AtomicFile
 from vlmcli.outputs.searchable_pdf import SearchablePdfWriter
 from vlmcli.outputs.unsaid import unsaid
-from vlmcli.results import Line, PageRecord
+from vlmcli.results import Line, PageRecord, Strip
+from vlmcli.strip import box_of, moved
 
 WORDS = "Zebra Ünïcode — Ελλάδα 漢字 𝔘"
 
@@ -312,6 +313,31 @@ def test_what_a_page_says_itself_is_not_said_twice(tmp_path, rotation):
     once, twice = Counter(["Name:", "Miller", "by", "hand"]), Counter(["A", "caption,", "printed"])
     old = Counter(["an", "old", "reading"])
     assert words == once + twice + twice + old
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_nor_where_the_print_runs_another_way(tmp_path, rotation):
+    """A line's own words are looked for along the line, and those left keep their places."""
+    with pymupdf.open() as document:
+        page = document.new_page(width=480, height=640)
+        page.insert_text((60, 160), "Name: Miller", fontsize=12)
+        page.insert_text((60, 560), "hand", fontsize=12)
+        page.set_rotation(rotation)
+        document.save(tmp_path / "in.pdf")
+    with pymupdf.open(tmp_path / "in.pdf") as before:
+        a, b, c, d, e, f = (2 * v for v in before[0].rotation_matrix)
+        flat = Strip(
+            start=(60, 160), end=(180, 160), ascent=11, descent=3,
+            words=((0, 35), (38, 75), (80, 92), (95, 120)),
+        )  # fmt: skip
+        strip = moved(flat, ((a, c, e), (b, d, f)))
+        line = Line(bbox=box_of(strip), text="Name: Miller by hand", strip=strip)
+        record = record_of(before[0], lines=(line,))
+    after = make(tmp_path / "in.pdf", tmp_path / "out.pdf", [record])
+    words = after[0].get_text("words")
+    assert Counter(word[4] for word in words) == Counter(["Name:", "Miller", "by", "hand", "hand"])
+    (box,) = (word[:4] for word in words if word[4] == "by")
+    assert box == pytest.approx((140, 149, 152, 163), abs=1)
 
 
 FRAGMENTS = st.lists(

@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 1000, 800
 _ODD = "“No. 1:13-cv-01317” Illinois: WWW, £4,610.75 (ill)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Page:
     """A picture, its lines' words in order, and the box of each word's ink."""
 
@@ -54,6 +54,7 @@ def page(turn: int, tilt: float, name: str = "serif", size: int = 24) -> Page:
     return Page(_lain(whole, turn, tilt), tuple(map(tuple, lines)), tuple(boxes))
 
 
+@cache
 def record(drawn: Page, *, max_width: int = 420) -> PageRecord:
     """The record of a reader that finds the lines, and reads every word where it is."""
     crops = crop_lines(drawn.pixels, find_lines(drawn.pixels), height=28, max_width=max_width)
