@@ -8,7 +8,7 @@ from itertools import pairwise
 import pikepdf
 import pymupdf
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from PIL import Image
 from test_pdfa import archive, assert_is_pdfa
@@ -251,7 +251,11 @@ def test_whatever_a_page_does_it_looks_the_same(tmp_path_factory, content, inner
     forms = {"Fm": form(pdf, start + b" ".join(inner), None)}
     source = write(folder / "in.pdf", start + b" ".join(content), forms=forms, pdf=pdf)
     with pymupdf.open(source) as before:
-        drawn, record = picture_of(before[0]), record_of(before[0])
+        try:
+            drawn, record = picture_of(before[0]), record_of(before[0])
+        except pymupdf.mupdf.FzErrorBase:
+            # Form XObjects inside clipping text, which MuPDF refuses to draw at all.
+            reject()
     after = make(source, folder / "out.pdf", [record])
     assert picture_of(after[0]) == drawn
     assert WORDS in after[0].get_text().replace("\n", " ")

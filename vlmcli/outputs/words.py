@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vlmcli.documents.lines.words import word_shares
 from vlmcli.outputs.base import plain
 from vlmcli.results import Line, PageRecord, Strip
 from vlmcli.strip import Box, box_of, has_area, length_of, part_of
@@ -83,6 +82,9 @@ def _along(line: Line, strip: Strip) -> Iterator[Word]:
     spans: Sequence[tuple[float, float]] = strip.words
     if len(spans) != len(texts):
         length = length_of(strip)
+        # Brings numpy, which a command that only says how it is used does not need.
+        from vlmcli.documents.lines.words import word_shares
+
         spans = [(length * start, length * end) for start, end in word_shares(line.text)]
     for text, (start, end) in zip(texts, spans, strict=True):
         box = _within(box_of(part_of(strip, start, end)), line.bbox)

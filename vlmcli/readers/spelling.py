@@ -6,7 +6,7 @@ joined words were given up: the draft head is sure of its spaces where they matt
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +37,7 @@ class Words:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._plain = _sorted(word for word in words if word.islower())
-        self._names = _sorted(word.lower() for word in words if not word.islower())
+        self._plain, self._names = _parted("\n".join(words).encode("ascii"))
 
     @classmethod
     def load(cls, path: Path) -> "Words":
@@ -47,10 +46,12 @@ class Words:
         Raises:
             ModelError: it cannot be read.
         """
+        loaded = cls(())
         try:
-            return cls(path.read_text(encoding="ascii").split())
+            loaded._plain, loaded._names = _parted(path.read_bytes())
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from error
+        return loaded
 
     def known(self, words: Sequence[str]) -> list[str]:
         """Those of some lower-case strings that are words or names."""
@@ -66,12 +67,36 @@ class Words:
         return [word for word, likely in zip(words, is_likely.tolist(), strict=True) if likely]
 
 
-def _sorted(words: Iterable[str]) -> npt.NDArray[np.bytes_]:
-    return np.unique(np.array([*words, ""], "S"))
+def _parted(listed: bytes) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bytes_]]:
+    """The sorted words and, in lower case, names of a list that has one a line.
+
+    No string is made of any: tens of thousands would take ten times their bytes.
+
+    Raises:
+        ValueError: it is not all ASCII, or a line has more than `_MOST` letters.
+    """
+    letters = np.frombuffer(listed + b"\n", np.uint8)
+    if (letters > 127).any():
+        raise ValueError("a list of words is in ASCII")
+    stops = np.flatnonzero(letters == ord("\n"))
+    starts = np.concatenate(([0], stops[:-1] + 1))
+    lengths = stops - starts
+    if lengths.max() > _MOST:
+        raise ValueError(f"a line has more than {_MOST} letters")
+    table = np.zeros((len(starts), _MOST), np.uint8)
+    for place in range(int(lengths.max())):
+        has = lengths > place
+        table[has, place] = letters[starts[has] + place]
+    is_name = (table[:, 0] >= ord("A")) & (table[:, 0] <= ord("Z"))
+    table[is_name, 0] += ord("a") - ord("A")
+    words = table.view(f"S{_MOST}")[:, 0]
+    return np.sort(words[~is_name]), np.sort(words[is_name])
 
 
 def _are_in(words: Sequence[str], listed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
     asked = np.array([word.encode() for word in words], "S")
+    if not len(listed):
+        return np.zeros(len(asked), bool)
     places = np.searchsorted(listed, asked).clip(max=len(listed) - 1)
     return np.asarray(listed[places] == asked, bool)
 
