@@ -54,7 +54,7 @@ def test_a_probe_is_stored_and_used_by_plan_and_ocr(real, monkeypatch) -> None:
 
     def plan(dtype: str) -> Plan:
         request = PlanRequest(inputs=(scan,), jobs=1, dtype=dtype)
-        return make_plan(request, password=None, strict=False).plan
+        return make_plan(request, password=None, strict=False, look=False).plan
 
     before = plan("float32")
     assert not before.calibrated

@@ -28,7 +28,7 @@ def mixed(real):
 
 
 def pages_of(real, *args: str) -> dict:
-    done = real("plan", *args, "--json")
+    done = real("plan", *args, "--look", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["pages"]
 
@@ -50,16 +50,17 @@ def test_the_plan_says_what_the_job_does(mixed, mode):
 
 
 def test_the_table_says_it_and_memory_is_as_if_all_were_read(mixed):
-    said = mixed("plan", "mixed.pdf").stdout.decode()
+    said = mixed("plan", "mixed.pdf", "--look").stdout.decode()
     assert "\npages: 1 from text layer, 1 blank, 2 to read\n" in said
-    born = mixed("plan", "born.pdf").stdout.decode()
+    born = mixed("plan", "born.pdf", "--look").stdout.decode()
     assert "\npages: 1 from text layer, 1 blank, 0 to read; ocr will load no model" in born
     terms = [
         json.loads(mixed("plan", "born.pdf", "--text-layer", mode, "--json").stdout)["terms"]
         for mode in ("auto", "ignore")
     ]
     assert terms[0]["weights"] == terms[1]["weights"] > 0
-    assert json.loads(mixed("plan", "--json").stdout).get("pages") is None
+    assert json.loads(mixed("plan", "--look", "--json").stdout).get("pages") is None
+    assert json.loads(mixed("plan", "mixed.pdf", "--json").stdout).get("pages") is None
 
 
 def test_of_many_pages_some_are_looked_at_and_that_is_said(real):
@@ -68,7 +69,7 @@ def test_of_many_pages_some_are_looked_at_and_that_is_said(real):
     assert (ahead["looked_at"], ahead["is_estimate"]) == (24, True)
     assert sum(ahead[name] for name in ("text_layer", "blank", "to_read")) == 100
     assert abs(ahead["text_layer"] - 50) <= 4 and abs(ahead["blank"] - 50) <= 4
-    said = real("plan", "long.pdf").stdout.decode()
+    said = real("plan", "long.pdf", "--look").stdout.decode()
     assert (
         "\npages: about 50 from text layer, 50 blank, 0 to read, judged by 24 pages of 100\n"
         in said

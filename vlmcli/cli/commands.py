@@ -110,8 +110,7 @@ _ENTRIES = {
         "Put questions to the pages of documents; every page answers all of them.", _add_ask
     ),
     "plan": _Entry(
-        "Predict memory and tokens of a job, and who would answer its pages, before it is begun.",
-        _add_plan,
+        "Predict memory and tokens of a job before anything is rendered or loaded.", _add_plan
     ),
     "serve": _Entry(
         "Answer OpenAI's chat completions with the engine, on this machine.", _add_serve

@@ -45,6 +45,14 @@ EstimateMemory = Annotated[
         rich_help_panel=_MEMORY,
     ),
 ]
+Look = Annotated[
+    bool,
+    typer.Option(
+        "--look",
+        help="Draw up to 24 pages, to say how many have a sound text layer, are blank or are to be "
+        "read.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 DeviceMemory = Annotated[
     str | None,
@@ -84,6 +92,7 @@ def plan(
     inputs: PlanInputs = None,
     estimate_memory: EstimateMemory = True,
     as_json: AsJson = False,
+    look: Look = False,
     formats: PlanFormats = None,
     question: PlanQuestions = None,
     answer_schema: AnswerSchema = None,
@@ -117,7 +126,7 @@ def plan(
     config: a.Config = None,
     no_config: a.NoConfig = False,
 ) -> None:
-    """Predict memory and tokens of a job, and who would answer its pages, before it is begun."""
+    """Predict memory and tokens of a job before anything is rendered or loaded."""
     if not estimate_memory:
         raise UsageError("nothing to plan", remedy="leave out --no-estimate-memory")
     stdout = take_stdout(is_needed=True)
@@ -160,7 +169,8 @@ def plan(
         pages_in_flight=pages_in_flight,
         ray_workers=ray_workers,
     )
-    done = make_plan(request, password=read_password(password, password_file), strict=strict)
+    secret = read_password(password, password_file)
+    done = make_plan(request, password=secret, strict=strict, look=look)
     for warning in done.warnings:
         say(f"vlmcli: warning: {warning}")
     show = plan_json if as_json else plan_table

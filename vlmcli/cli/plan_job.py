@@ -13,7 +13,7 @@ from vlmcli.documents.selection import parse_pages
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, open_document
 from vlmcli.errors import VlmcliError
 from vlmcli.memory.demand import usual_page
-from vlmcli.memory.request import PlanRequest, make_planner
+from vlmcli.memory.request import Planner, PlanRequest, make_planner
 from vlmcli.memory.settings import PageShape, Plan
 from vlmcli.memory.spread import ClusterNeeds, cluster_needs
 
@@ -28,18 +28,39 @@ class PlanResult:
     cluster: ClusterNeeds | None
     """What workers of a cluster would take, where the plan was asked for that."""
     ahead: PagesAhead | None
-    """Who would answer the pages; None without inputs."""
+    """Who would answer the pages; None without inputs, or if nobody asked."""
 
 
-def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> PlanResult:
+def make_plan(
+    request: PlanRequest, *, password: str | None, strict: bool, look: bool
+) -> PlanResult:
     """Measure the pages and plan the job.
+
+    Args:
+        request: what is to be planned.
+        password: of encrypted documents.
+        strict: refuse damaged ones.
+        look: draw pages to say who would answer them.
 
     Raises:
         VlmcliError: the model is unknown, no document can be read, or an option makes no sense.
     """
     planner = make_planner(request)
+    looking = _looking(planner, request, password) if look else None
+    shapes, warnings, ahead = _collect(request, password, strict, looking)
+    plan = planner.plan(shapes)
+    return PlanResult(
+        plan=plan,
+        cap_source=planner.target.source,
+        warnings=tuple(warnings),
+        cluster=cluster_needs(plan, shapes, planner.settings, request.ray_workers),
+        ahead=ahead,
+    )
+
+
+def _looking(planner: Planner, request: PlanRequest, password: str | None) -> Looking:
     assert planner.facts is not None
-    looking = Looking(
+    return Looking(
         spec=PrepareSpec(
             render=RenderSpec(dpi=request.dpi, max_pixels=request.max_pixels),
             text_layer=request.text_layer,
@@ -51,15 +72,6 @@ def make_plan(request: PlanRequest, *, password: str | None, strict: bool) -> Pl
         password=password,
         frame_interval=request.frame_interval,
         jobs=planner.settings.jobs,
-    )
-    shapes, warnings, ahead = _collect(request, password, strict, looking)
-    plan = planner.plan(shapes)
-    return PlanResult(
-        plan=plan,
-        cap_source=planner.target.source,
-        warnings=tuple(warnings),
-        cluster=cluster_needs(plan, shapes, planner.settings, request.ray_workers),
-        ahead=ahead,
     )
 
 
