@@ -213,7 +213,12 @@ class WorkerPool:
         if worker is None or (worker.tasks and len(self._workers) < self._jobs):
             worker = _Worker()
             self._workers.append(worker)
-        if not worker.send(task, self._timeout):
+        if worker.send(task, self._timeout):
+            return
+        if worker.tasks:
+            # It died over its first task; `collect` answers that one and has a new one go on.
+            worker.tasks.append(task)
+        else:
             # It died while idle: there is nothing to answer for, a new one takes the task.
             self._send(self._replace(worker), task)
 

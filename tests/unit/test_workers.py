@@ -86,6 +86,25 @@ def test_a_killed_worker_costs_its_running_task_only(tmp_path: Path) -> None:
         pool.close()
 
 
+def test_a_task_for_a_worker_that_has_just_died_over_another_loses_neither(tmp_path: Path) -> None:
+    """Nobody has noticed yet: a job waited for ever for the page that had killed the worker."""
+    source = Source(path=write_pages(tmp_path / "a.pdf", range(2)), name="a.pdf")
+    pool = WorkerPool(1)
+    try:
+        first, second = page_task(source, 0), page_task(source, 1)
+        pool.submit(first)
+        pool._workers[0].process.kill()
+        pool._workers[0].process.wait()
+        pool.submit(second)
+        assert pool.num_pending == 2
+        answers = collect_all(pool)
+        lost = answers[first]
+        assert isinstance(lost, Failure) and lost.kind == "died"
+        assert isinstance(answers[second], DrawnPage)
+    finally:
+        pool.close()
+
+
 def test_an_idle_worker_that_died_is_replaced(tmp_path: Path) -> None:
     source = Source(path=write_pages(tmp_path / "a.pdf", range(1)), name="a.pdf")
     pool = WorkerPool(1)
