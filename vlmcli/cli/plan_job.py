@@ -1,13 +1,14 @@
-"""What `vlmcli plan` finds out by itself: the sizes of the pages, and who would answer them.
+"""What `vlmcli plan` finds out by itself: the sizes of the pages; if asked, who would answer them.
 
-Opens documents to measure their pages, and has workers look at some; loads no weights, imports no
-torch. Memory is planned as if every page were for the model: one that turns out to be costs no job.
+Opens documents to measure their pages; with `--look` workers draw some, else nothing is drawn.
+Loads no weights, imports no torch. Memory is planned as if every page were for the model: one that
+turns out to be costs no job.
 """
 
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vlmcli.cli.plan_look import Looking, PagesAhead, Place, look_ahead
 from vlmcli.documents.prepared import PrepareSpec
 from vlmcli.documents.selection import parse_pages
 from vlmcli.documents.source import RenderSpec, Source, iter_sources, open_document
@@ -16,6 +17,10 @@ from vlmcli.memory.demand import usual_page
 from vlmcli.memory.request import Planner, PlanRequest, make_planner
 from vlmcli.memory.settings import PageShape, Plan
 from vlmcli.memory.spread import ClusterNeeds, cluster_needs
+
+if TYPE_CHECKING:
+    # The workers that it brings are for those who ask for a look.
+    from vlmcli.cli.plan_look import Looking, PagesAhead, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +32,7 @@ class PlanResult:
     warnings: tuple[str, ...]
     cluster: ClusterNeeds | None
     """What workers of a cluster would take, where the plan was asked for that."""
-    ahead: PagesAhead | None
+    ahead: "PagesAhead | None"
     """Who would answer the pages; None without inputs, or if nobody asked."""
 
 
@@ -58,7 +63,9 @@ def make_plan(
     )
 
 
-def _looking(planner: Planner, request: PlanRequest, password: str | None) -> Looking:
+def _looking(planner: Planner, request: PlanRequest, password: str | None) -> "Looking":
+    from vlmcli.cli.plan_look import Looking
+
     assert planner.facts is not None
     return Looking(
         spec=PrepareSpec(
@@ -88,8 +95,8 @@ def collect_pages(
 
 
 def _collect(
-    request: PlanRequest, password: str | None, strict: bool, looking: Looking | None
-) -> tuple[list[PageShape], list[str], PagesAhead | None]:
+    request: PlanRequest, password: str | None, strict: bool, looking: "Looking | None"
+) -> "tuple[list[PageShape], list[str], PagesAhead | None]":
     """As `collect_pages`, and who would answer the pages, where that is asked for."""
     if not request.inputs:
         return [usual_page()], [], None
@@ -108,6 +115,8 @@ def _collect(
             shapes += found
             places += [(source, page.number - 1) for page in found]
         if looking is not None and places:
+            from vlmcli.cli.plan_look import look_ahead
+
             # Standard input is a file as long as sources are asked for.
             ahead = look_ahead(places, looking)
     if errors and not shapes:

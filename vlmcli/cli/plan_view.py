@@ -4,15 +4,18 @@ import io
 import json
 from dataclasses import asdict
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlmcli.cli.plan_look import PagesAhead
 from vlmcli.memory.settings import Plan
 from vlmcli.memory.spread import ClusterNeeds
 from vlmcli.options import format_size
+
+if TYPE_CHECKING:
+    from vlmcli.cli.plan_look import PagesAhead
 
 TERM_NAMES = {
     "weights": "weights",
@@ -45,7 +48,7 @@ def plan_json(
     plan: Plan,
     cap_source: str,
     cluster: ClusterNeeds | None = None,
-    ahead: PagesAhead | None = None,
+    ahead: "PagesAhead | None" = None,
 ) -> str:
     """One JSON object and a line break. `remedies` are command lines; sizes are bytes."""
     data = plan.to_dict()
@@ -64,7 +67,7 @@ def plan_table(
     plan: Plan,
     cap_source: str,
     cluster: ClusterNeeds | None = None,
-    ahead: PagesAhead | None = None,
+    ahead: "PagesAhead | None" = None,
 ) -> str:
     """The plan as text: a table of terms, tokens, verdict, and what to do where it does not fit."""
     buffer = io.StringIO()
@@ -102,7 +105,7 @@ def _terms(plan: Plan) -> Table:
     return table
 
 
-def _pages(ahead: PagesAhead | None) -> list[str]:
+def _pages(ahead: "PagesAhead | None") -> list[str]:
     if ahead is None:
         return []
     counts = f"{ahead.text_layer:,} from text layer, {ahead.blank:,} blank"

@@ -101,9 +101,7 @@ def weighed(text: str, draft: str, views: Sequence[Steps]) -> Weighed:
         result += text[done:a] + (draft[c:d] if is_taken else text[a:b])
         done = b
     result += text[done:]
-    if result not in likely:
-        likely = _in_each([result], views)
-    return Weighed(result, max(likely[result]))
+    return _rated(result, likely, views)
 
 
 def respelled(
@@ -130,9 +128,12 @@ def respelled(
     result = text
     for start, stop, other in sorted(taken, reverse=True):
         result = result[:start] + other + result[stop:]
-    if result not in likely:
-        likely = _in_each([result], views)
-    return Weighed(result, max(likely[result]))
+    return _rated(result, likely, views)
+
+
+def _rated(text: str, likely: dict[str, tuple[float, ...]], views: Sequence[Steps]) -> Weighed:
+    """A text with its likelihood in the best view; `likely` holds what is known already."""
+    return Weighed(text, max((likely if text in likely else _in_each([text], views))[text]))
 
 
 def _in_each(texts: Sequence[str], views: Sequence[Steps]) -> dict[str, tuple[float, ...]]:

@@ -7,7 +7,7 @@ Other scripts tell little, and nothing is turned.
 
 import numpy as np
 
-from vlmcli.documents.lines.baseline import fit_baseline
+from vlmcli.documents.lines.baseline import Baseline, fit_baseline
 from vlmcli.documents.lines.marks import Ints
 from vlmcli.documents.lines.rows import Rows
 
@@ -20,8 +20,6 @@ above."""
 _RATIO = 2.05
 """How many times more tails below than above: 2.1 to 8 on turned pages; on others 0.7 at most, but
 1.9 on a small picture of a screen."""
-
-
 _STOPS = 4
 """Fewest stops at the top of the letters that decide together with tails, ..."""
 _STOP_RATIO, _TAIL_RATIO, _FEW_VOTES = 1.4, 1.5, 8
@@ -44,36 +42,43 @@ def is_upside_down(rows: Rows, small: Ints | None = None) -> bool:
         rows: of letters.
         small: marks of theirs that are too small for letters.
     """
-    above, below = _tails(rows)
+    fitted = _fitted(rows)
+    above, below = _tails(rows, fitted)
     if below >= _VOTES and below >= _RATIO * above:
         return True
-    high, low = _stops(rows, small) if small is not None else (0, 0)
+    high, low = _stops(rows, fitted, small) if small is not None else (0, 0)
     if high >= _SURE_STOPS and high >= _SURE_RATIO * low:
         return True
     agree = below >= max(_FEW_VOTES, _TAIL_RATIO * above)
     return agree and high >= max(_STOPS, _STOP_RATIO * low)
 
 
-def _longest(rows: Rows) -> list[int]:
-    return sorted(range(len(rows)), key=lambda row: -len(rows.members[row]))
+def _fitted(rows: Rows) -> list[tuple[int, Baseline]]:
+    """The rows beside which stops count and their baselines, the longest first."""
+    longest = sorted(range(len(rows)), key=lambda row: -len(rows.members[row]))
+    return [
+        (row, fit_baseline(rows.marks, rows.members[row], float(rows.size[row])))
+        for row in longest
+        if len(rows.members[row]) >= _FEW_LETTERS
+    ]
 
 
-def _tails(rows: Rows) -> tuple[int, int]:
+def _tails(rows: Rows, fitted: list[tuple[int, Baseline]]) -> tuple[int, int]:
     """Letters that rise above the others of the longest rows, and those that hang below."""
     marks = rows.marks
     above = below = 0
-    for row in _longest(rows)[:_ROWS]:
+    for row, base in fitted[:_ROWS]:
         members, size = rows.members[row], float(rows.size[row])
         if len(members) < _LETTERS:
             break
-        line = fit_baseline(marks, members, size).at((marks.x0[members] + marks.x1[members]) / 2)
+        line = base.at((marks.x0[members] + marks.x1[members]) / 2)
         single = marks.height[members] < 2.4 * size
         above += int(np.count_nonzero(single & (line - marks.y0[members] > 1.25 * size)))
         below += int(np.count_nonzero(single & (marks.y1[members] - line > 0.2 * size)))
     return above, below
 
 
-def _stops(rows: Rows, small: Ints) -> tuple[int, int]:
+def _stops(rows: Rows, fitted: list[tuple[int, Baseline]], small: Ints) -> tuple[int, int]:
     """Full stops that hang from the top of the lower letters, and those that stand on the line."""
     marks = rows.marks
     dots = marks.take(small)
@@ -83,10 +88,8 @@ def _stops(rows: Rows, small: Ints) -> tuple[int, int]:
     dots = dots.take(is_full & (longest <= _ROUND * shortest))
     x = (dots.x0 + dots.x1) / 2
     high = low = 0
-    for row in _longest(rows):
+    for row, base in fitted:
         members, size = rows.members[row], float(rows.size[row])
-        if len(members) < _FEW_LETTERS:
-            break
         ends = rows.x0[row] - _BESIDE * size, rows.x1[row] + _BESIDE * size
         near = np.flatnonzero((x > ends[0]) & (x < ends[1]) & (dots.height <= _DOT * size))
         if not near.size:
@@ -94,7 +97,7 @@ def _stops(rows: Rows, small: Ints) -> tuple[int, int]:
         # The dot of an i has its letter below it.
         over = (x[near, None] > marks.x0[members]) & (x[near, None] < marks.x1[members])
         near = near[~over.any(axis=1)]
-        line = fit_baseline(marks, members, size).at(x[near])
+        line = base.at(x[near])
         low += int(np.count_nonzero(np.abs(line - dots.y1[near]) <= _OFF * size))
         high += int(np.count_nonzero(np.abs(line - dots.y0[near] - size) <= _OFF * size))
     return high, low
